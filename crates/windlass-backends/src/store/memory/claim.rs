@@ -1,0 +1,273 @@
+//! Giving tasks to nodes: joining, claiming, renewing. A claim checks that its
+//! node is alive, so a node that was away too long gets nothing; a renewal
+//! takes back what the node does not know it holds.
+
+use super::{Held, Inner};
+use crate::store::attempt_of;
+use crate::store::{no_such, node_event};
+use std::collections::{HashMap, HashSet};
+use windlass_core::checkpoint::Checkpoint;
+use windlass_core::clock::Timestamp;
+use windlass_core::event::EventName;
+use windlass_core::id::{IdMint, NodeId, SLOTS, TaskId};
+use windlass_core::lease::{AfterCrash, Token};
+use windlass_core::standing::{Events, Inside};
+use windlass_core::store::{
+    AttemptEnd, CLAIM_MAX, Claim, Claimed, Joined, Lane, NewNode, NodeInfo, Renewal, Renewed,
+    Stage, Wanted,
+};
+use windlass_core::task::Kind;
+use windlass_core::{Error, Result};
+
+impl Inner {
+    pub(super) fn join(&mut self, new: NewNode, now: Timestamp) -> Result<Joined> {
+        if new.sole {
+            self.nodes.values_mut().filter(|n| !n.remote).for_each(|n| n.lease_until = now);
+        }
+        let taken: HashSet<u16> = self.nodes.values().map(|n| n.slot).collect();
+        let slot = (0..SLOTS).find(|slot| !taken.contains(slot)).ok_or_else(|| {
+            Error::unavailable("join", format!("all {SLOTS} node slots are taken"))
+        })?;
+        let key = IdMint::new(slot).next_key(now).max(self.newest_node + 1);
+        self.newest_node = key;
+        let node = NodeId::from_key(key);
+        let lease_until = now.plus(new.lease);
+        self.nodes.insert(
+            node,
+            NodeInfo {
+                id: node,
+                slot,
+                name: new.name,
+                remote: new.remote,
+                queues: new.queues,
+                version: new.version,
+                joined_at: now,
+                heartbeat_at: now,
+                lease_until,
+                stage: Stage::Serving,
+                paused: false,
+                active: 0,
+                consumed: 0,
+                failed: 0,
+            },
+        );
+        self.publish(vec![node_event(EventName::NodeJoined, node, now)]);
+        Ok(Joined { node, slot, lease_until })
+    }
+
+    fn check_live(&self, node: NodeId, now: Timestamp) -> Result<()> {
+        match self.nodes.get(&node) {
+            Some(info) if info.lease_until > now => Ok(()),
+            _ => Err(Error::lease_lost("node", format!("the lease of {node} has ended"))),
+        }
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>> {
+        self.check_live(claim.node, now)?;
+        let max = claim.max.min(CLAIM_MAX);
+        let mut out = vec![];
+        let mut claimed = vec![];
+        for (i, lane) in claim.lanes.iter().enumerate() {
+            // Tasks of one queue are offered by its first lane only.
+            let repeated = claim.lanes[..i].iter().any(|l| l.queue == lane.queue);
+            if repeated || self.queues.get(&lane.queue).is_some_and(|q| q.paused) {
+                continue;
+            }
+            let room = self.room(lane, claim).min(max - claimed.len());
+            let mut picker = Picker { room, lane, kinds: HashMap::new() };
+            for id in self.candidates(claim, lane) {
+                if picker.room == 0 {
+                    break;
+                }
+                self.offer(id, claim, &mut picker, now, &mut claimed, &mut out);
+            }
+        }
+        if let Wanted::Ids(ids) = &claim.wanted {
+            claimed.sort_by_key(|c| ids.iter().position(|id| *id == c.task.id));
+        }
+        self.publish(out);
+        Ok(claimed)
+    }
+
+    /// How many more of a queue may run, by the lane and by the cluster.
+    fn room(&self, lane: &Lane, claim: &Claim) -> usize {
+        let Some(limit) = self.queues.get(&lane.queue).and_then(|q| q.concurrency) else {
+            return lane.max;
+        };
+        // Taking over from a dead node adds no running task.
+        if claim.wanted == Wanted::Expired {
+            return lane.max;
+        }
+        let running =
+            self.leased.iter().filter(|id| self.tasks[id].task.queue == lane.queue).count();
+        lane.max.min((limit as usize).saturating_sub(running))
+    }
+
+    fn candidates(&self, claim: &Claim, lane: &Lane) -> Vec<TaskId> {
+        let first = (lane.queue.clone(), i8::MIN, TaskId::from_key(i64::MIN));
+        let ready = || self.ready.range(first..).take_while(|(queue, _, _)| *queue == lane.queue);
+        let in_lane = |id: &&TaskId| self.tasks[id].task.queue == lane.queue;
+        match &claim.wanted {
+            Wanted::Ready => ready().map(|(_, _, id)| *id).collect(),
+            Wanted::Ids(ids) => {
+                let wanted: HashSet<&TaskId> = ids.iter().collect();
+                let found: HashSet<TaskId> =
+                    ready().map(|(_, _, id)| *id).filter(|id| wanted.contains(id)).collect();
+                ids.iter().copied().filter(|id| found.contains(id)).collect()
+            }
+            Wanted::Expired => self.leased.iter().filter(in_lane).copied().collect(),
+        }
+    }
+
+    /// Takes one candidate, ends it, or passes it over.
+    fn offer(
+        &mut self,
+        id: TaskId,
+        claim: &Claim,
+        picker: &mut Picker<'_>,
+        now: Timestamp,
+        claimed: &mut Vec<Claimed>,
+        out: &mut Events,
+    ) {
+        let row = &self.tasks[&id];
+        if !picker.may_take(&row.task.kind) || claimed.iter().any(|c| c.task.id == id) {
+            return;
+        }
+        let card = row.task.card();
+        let mut standing = row.task.standing.clone();
+        let expired = claim.wanted == Wanted::Expired;
+        if expired {
+            let dead = standing.node.filter(|n| self.check_live(*n, now).is_err());
+            if dead.is_none() {
+                return;
+            }
+            self.lose(id, now);
+            let held = self.tasks[&id].held;
+            let was = held.map_or(Inside { in_step: false, alone: false }, |h| Inside {
+                in_step: h.in_step,
+                alone: h.alone,
+            });
+            if let AfterCrash::Poisoned { .. } =
+                standing.crashed(&card, claim.poison, was, now, out)
+            {
+                self.save(id, standing, None, now);
+                return;
+            }
+            standing.take_over(&card, claim.node, now, out);
+        } else if standing.is_expired(row.task.deadline, now) {
+            let deadline = row.task.deadline.unwrap_or(now);
+            if standing.expire(&card, deadline, now, self.guards.transition(), out).is_ok() {
+                self.save(id, standing, None, now);
+            }
+            return;
+        } else if standing.claim(&card, claim.node, now, self.guards.transition(), out).is_err() {
+            return;
+        }
+        picker.took(&row_kind(self, id));
+        self.save(id, standing, None, now);
+        claimed.push(self.lease(id, claim));
+    }
+
+    /// Notes the attempt that a dead node leaves behind.
+    fn lose(&mut self, id: TaskId, now: Timestamp) {
+        let Some(row) = self.tasks.get_mut(&id) else { return };
+        let attempt = attempt_of(&row.task.standing, Some((AttemptEnd::Lost, now)), None);
+        row.attempts.push(attempt);
+    }
+
+    fn lease(&mut self, id: TaskId, claim: &Claim) -> Claimed {
+        let alone = claim.poison.runs_alone(self.tasks[&id].task.standing.crashes);
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.held = Some(Held { claim: claim.number, in_step: claim.begins, alone });
+        }
+        let task = self.tasks[&id].task.clone();
+        Claimed { checkpoint: self.live_checkpoint(id), task, alone }
+    }
+
+    pub(super) fn live_checkpoint(&self, id: TaskId) -> Option<Checkpoint> {
+        let row = self.tasks.get(&id)?;
+        let entries: Vec<_> = row.steps.iter().filter(|e| e.live).cloned().collect();
+        let version = row.task.standing.version;
+        (!entries.is_empty()).then_some(Checkpoint { version, entries })
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Result<Renewed> {
+        self.check_live(renewal.node, now)?;
+        let held: HashMap<TaskId, Token> = renewal.held.iter().copied().collect();
+        let mut renewed = Renewed::default();
+        let mine: Vec<TaskId> = self
+            .leased
+            .iter()
+            .filter(|id| self.tasks[id].task.standing.node == Some(renewal.node))
+            .copied()
+            .collect();
+        let mut known = HashSet::new();
+        for id in mine {
+            let row = &self.tasks[&id];
+            let standing = &row.task.standing;
+            let answered = row.held.is_none_or(|h| h.claim <= renewal.answered);
+            if held.get(&id) == Some(&standing.token) {
+                known.insert(id);
+                if standing.requests.any() {
+                    renewed.requests.push((id, standing.requests));
+                }
+            } else if answered {
+                self.give_back(id, now);
+                renewed.given_back += 1;
+            }
+        }
+        renewed.lost =
+            renewal.held.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
+        self.extend(renewal, &mut renewed, now)?;
+        Ok(renewed)
+    }
+
+    fn extend(&mut self, renewal: &Renewal, renewed: &mut Renewed, now: Timestamp) -> Result<()> {
+        let active =
+            self.leased.iter().any(|id| self.tasks[id].task.standing.node == Some(renewal.node));
+        let node =
+            self.nodes.get_mut(&renewal.node).ok_or_else(|| no_such("node", renewal.node))?;
+        crate::store::renew_node(node, renewal, renewed, now);
+        if renewal.stage == Stage::Leaving && !active {
+            self.nodes.remove(&renewal.node);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, id: TaskId, now: Timestamp) {
+        let Some(row) = self.tasks.get_mut(&id) else { return };
+        let before = row.task.standing.clone();
+        row.attempts.push(attempt_of(&before, Some((AttemptEnd::GivenBack, now)), None));
+        row.held = None;
+        let task = row.task.clone();
+        let mut after = before.clone();
+        after.give_back(now);
+        self.leave(before.place(), &task);
+        self.enter(after.place(), &task);
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.task.standing = after;
+        }
+    }
+}
+
+fn row_kind(inner: &Inner, id: TaskId) -> Kind {
+    inner.tasks[&id].task.kind.clone()
+}
+
+/// Counts what a lane still may take.
+struct Picker<'a> {
+    room: usize,
+    lane: &'a Lane,
+    kinds: HashMap<Kind, usize>,
+}
+
+impl Picker<'_> {
+    fn may_take(&self, kind: &Kind) -> bool {
+        self.lane.kinds.max(kind) > self.kinds.get(kind).copied().unwrap_or(0)
+    }
+
+    fn took(&mut self, kind: &Kind) {
+        self.room -= 1;
+        *self.kinds.entry(kind.clone()).or_default() += 1;
+    }
+}

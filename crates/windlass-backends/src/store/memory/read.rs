@@ -1,0 +1,183 @@
+//! Everything a reader may ask, straight from the maps.
+
+use super::{Inner, MemoryStore};
+use crate::store::attempt_of;
+use windlass_core::Result;
+use windlass_core::checkpoint::Checkpoint;
+use windlass_core::children::Totals;
+use windlass_core::clock::Timestamp;
+use windlass_core::event::{Event, Position};
+use windlass_core::id::TaskId;
+use windlass_core::json::Json;
+use windlass_core::limits::Limit;
+use windlass_core::schedule::Schedule;
+use windlass_core::state::State;
+use windlass_core::store::{
+    Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
+    QueueInfo, Reader, Stats,
+};
+use windlass_core::task::{QueueName, Task};
+
+impl Reader for MemoryStore {
+    fn task(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>>> {
+        self.with(|inner| Ok(inner.tasks.get(&id).map(|row| row.task.clone())))
+    }
+
+    fn tasks(&self, query: Query, now: Timestamp) -> BoxFuture<'_, Result<Page<Task>>> {
+        self.with(|inner| Ok(inner.page(&query, now, |row| Some(row.task.clone()))))
+    }
+
+    fn checkpoint(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Checkpoint>>> {
+        self.with(|inner| Ok(inner.live_checkpoint(id)))
+    }
+
+    fn attempts(&self, id: TaskId) -> BoxFuture<'_, Result<Vec<Attempt>>> {
+        self.with(|inner| Ok(inner.attempts(id)))
+    }
+
+    fn children(&self, parent: TaskId) -> BoxFuture<'_, Result<Totals>> {
+        self.with(|inner| Ok(inner.totals(parent)))
+    }
+
+    fn dead_letters(
+        &self,
+        query: Query,
+        now: Timestamp,
+    ) -> BoxFuture<'_, Result<Page<DeadLetter>>> {
+        self.with(|inner| {
+            Ok(inner.page(&query, now, |row| {
+                if row.dead_letter { DeadLetter::of(&row.task).ok() } else { None }
+            }))
+        })
+    }
+
+    fn events(&self, after: Position, limit: usize) -> BoxFuture<'_, Result<Vec<Event>>> {
+        self.with(|inner| {
+            let start = inner.events.partition_point(|e| e.position <= after);
+            Ok(inner.events.range(start..).take(limit).cloned().collect())
+        })
+    }
+
+    fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>> {
+        self.with(|inner| Ok(inner.queue_infos()))
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>> {
+        self.with(|inner| Ok(inner.node_infos()))
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.with(|inner| Ok(inner.due.first().map(|(at, _)| *at)))
+    }
+
+    fn audit(&self, before: Option<i64>, limit: usize) -> BoxFuture<'_, Result<Vec<AuditRow>>> {
+        self.with(|inner| {
+            let older = |row: &&AuditRow| before.is_none_or(|before| row.seq < before);
+            Ok(inner.audit.iter().rev().filter(older).take(limit.min(PAGE_MAX)).cloned().collect())
+        })
+    }
+
+    fn setting(&self, key: String) -> BoxFuture<'_, Result<Option<Json>>> {
+        self.with(|inner| Ok(inner.settings.get(&key).cloned()))
+    }
+
+    fn schedules(&self) -> BoxFuture<'_, Result<Vec<Schedule>>> {
+        self.with(|inner| Ok(inner.schedules.values().cloned().collect()))
+    }
+
+    fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
+        self.with(|inner| Ok(inner.limits.values().cloned().collect()))
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.with(|inner| {
+            let mut stats = Stats { newest_event: inner.newest, ..Stats::default() };
+            for row in inner.tasks.values() {
+                *stats.states.entry(row.task.state()).or_default() += 1;
+                stats.dead_letters += u64::from(row.dead_letter);
+            }
+            stats.outbox = inner.outbox.len() as u64;
+            Ok(stats)
+        })
+    }
+}
+
+impl Inner {
+    fn page<T>(
+        &self,
+        query: &Query,
+        now: Timestamp,
+        make: impl Fn(&super::Row) -> Option<T>,
+    ) -> Page<T> {
+        let limit = query.limit.clamp(1, PAGE_MAX);
+        let end = query.before.unwrap_or(TaskId::from_key(i64::MAX));
+        let mut page = Page { items: vec![], next: None };
+        for (id, row) in self.tasks.range(..end).rev() {
+            if !query.filter.matches(&row.task, now) {
+                continue;
+            }
+            let Some(item) = make(row) else { continue };
+            page.items.push(item);
+            if page.items.len() == limit {
+                page.next = Some(*id);
+                break;
+            }
+        }
+        page
+    }
+
+    fn attempts(&self, id: TaskId) -> Vec<Attempt> {
+        let Some(row) = self.tasks.get(&id) else { return vec![] };
+        let mut attempts = row.attempts.clone();
+        let standing = &row.task.standing;
+        if standing.attempt > 0 && attempts.iter().all(|a| a.token != standing.token) {
+            let at = standing.finished_at.unwrap_or(standing.updated_at);
+            let ended = (!standing.leased).then_some((AttemptEnd::Settled(standing.state), at));
+            let failure = standing.failure.clone().filter(|_| standing.state == State::Failed);
+            attempts.push(attempt_of(standing, ended, failure));
+        }
+        for attempt in &mut attempts {
+            let of_it = |e: &&windlass_core::checkpoint::StepEntry| e.attempt == attempt.attempt;
+            attempt.steps = row.steps.iter().filter(of_it).cloned().collect();
+        }
+        attempts
+    }
+
+    /// Ready tasks and tasks waiting for a time.
+    pub(super) fn depth(&self, queue: &QueueName) -> (u64, u64) {
+        let queued = self.ready.iter().filter(|(q, _, _)| q == queue).count();
+        let later = self.due.iter().filter(|(_, id)| self.tasks[id].task.queue == *queue).count();
+        (queued as u64, later as u64)
+    }
+
+    fn queue_infos(&self) -> Vec<QueueInfo> {
+        let mut names: std::collections::BTreeSet<&QueueName> = self.queues.keys().collect();
+        names.extend(self.tasks.values().map(|row| &row.task.queue));
+        let info = |name: &QueueName| {
+            let rules = self.queues.get(name).cloned().unwrap_or_default();
+            let (queued, later) = self.depth(name);
+            let running =
+                self.leased.iter().filter(|id| self.tasks[id].task.queue == *name).count();
+            QueueInfo {
+                name: name.clone(),
+                paused: rules.paused,
+                concurrency: rules.concurrency,
+                depth_max: rules.depth_max,
+                queued,
+                running: running as u64,
+                later,
+            }
+        };
+        names.into_iter().map(info).collect()
+    }
+
+    fn node_infos(&self) -> Vec<NodeInfo> {
+        let active = |node: &NodeInfo| {
+            self.leased
+                .iter()
+                .filter(|id| self.tasks[id].task.standing.node == Some(node.id))
+                .count()
+        };
+        self.nodes.values().map(|n| NodeInfo { active: active(n) as u64, ..n.clone() }).collect()
+    }
+}

@@ -1,0 +1,269 @@
+//! The stores, and the few things all of them share: the switchable guards that
+//! prove the suite, and checks of input that need no row. Each store has the
+//! same files: `mod.rs` (opening, the contract), `write.rs` (submit, record,
+//! change), `claim.rs` (claim, renew, nodes), `read.rs` (everything a reader
+//! may ask).
+
+pub mod guards;
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+use windlass_core::checkpoint::StepEntry;
+use windlass_core::clock::{Now, Timestamp};
+use windlass_core::control::Changed;
+use windlass_core::event::{Event, EventData, EventName};
+use windlass_core::id::NodeId;
+use windlass_core::json::Json;
+use windlass_core::lease::LeaseKey;
+use windlass_core::outcome::Failure;
+use windlass_core::schedule::Schedule;
+use windlass_core::standing::Standing;
+use windlass_core::store::{
+    Attempt, AttemptEnd, NodeChange, NodeInfo, QueueChange, Renewal, Renewed, Setting, Stage,
+    Submit, Write,
+};
+use windlass_core::task::{NewTask, PAYLOAD_MAX, QueueName, SUBMIT_MAX, Task};
+use windlass_core::{Code, Error, Result};
+
+/// A node's row stays for this long after its lease ended, so that people see
+/// what was lost.
+pub(crate) const NODE_KEPT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The instant a call goes by. Stores without a clock of their own take the
+/// machine's.
+pub(crate) fn instant(now: Now) -> Timestamp {
+    match now {
+        Now::At(at) => at,
+        Now::Store => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        }
+    }
+}
+
+/// Checks everything about a batch that can be checked without a row.
+pub(crate) fn check_batch(batch: &Submit) -> Result<()> {
+    if batch.tasks.len() > SUBMIT_MAX {
+        let message = format!("{} tasks in one call, at most {SUBMIT_MAX}", batch.tasks.len());
+        return Err(Error::invalid("submit", message));
+    }
+    batch.tasks.iter().try_for_each(|task| task.validate(PAYLOAD_MAX))
+}
+
+/// Checks the parts of a write that need no row: versions that rise, children
+/// that belong to the writer.
+pub(crate) fn check_write(write: &Write) -> Result<()> {
+    let rises = write.steps.windows(2).all(|pair| pair[0].version < pair[1].version);
+    if !rises {
+        return Err(Error::invalid("record", "versions of the steps in one write must rise"));
+    }
+    for child in &write.children {
+        child.validate(PAYLOAD_MAX)?;
+        if child.child_of.as_ref().is_none_or(|c| c.parent != write.lease.task) {
+            return Err(Error::invalid("record", "a child must name the writing task as parent"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a stored task is what `new` asked for: a repeat of its submission.
+pub(crate) fn same_submission(stored: &Task, new: &NewTask) -> Result<()> {
+    let same = stored.kind == new.kind
+        && stored.queue == new.queue
+        && stored.priority == new.priority
+        && stored.payload == new.payload
+        && stored.extras == new.extras
+        && stored.parent == new.child_of.as_ref().map(|c| c.parent);
+    if same {
+        return Ok(());
+    }
+    Err(Error::conflict("submit", format!("{} exists and is another task", new.id)))
+}
+
+pub(crate) fn lease_lost(key: &LeaseKey) -> Error {
+    let message = format!("{} is no longer held with token {}", key.task, key.token.0);
+    Error::lease_lost("record", message)
+}
+
+pub(crate) fn no_such(what: &'static str, name: impl std::fmt::Display) -> Error {
+    Error::not_found(what, format!("there is no {what} {name}"))
+}
+
+/// The word for the audit list.
+pub(crate) fn outcome_word(result: &Result<Changed>) -> &'static str {
+    match result {
+        Ok(Changed::Done) => "done",
+        Ok(Changed::Requested) => "requested",
+        Ok(Changed::Already) => "already",
+        Err(error) => error.code().as_str(),
+    }
+}
+
+/// How many finished steps stay when a task is requeued from a named step;
+/// `None`: all of them. The name may also be the step it stopped at.
+pub(crate) fn steps_before(
+    steps: &[StepEntry],
+    task: &Task,
+    from_step: Option<&str>,
+) -> Result<Option<usize>> {
+    let Some(name) = from_step else { return Ok(None) };
+    let mut finished = steps.iter().filter(|e| e.live && e.record.outcome.is_finished());
+    if let Some(keep) = finished.position(|e| e.record.name == name) {
+        return Ok(Some(keep));
+    }
+    let failed = task.standing.failure.as_ref().and_then(|f| f.error.step.as_ref());
+    let planned = task.steps().is_some_and(|plan| plan.iter().any(|s| s == name));
+    if planned || failed.is_some_and(|s| s.name == name) {
+        return Ok(None);
+    }
+    Err(Error::invalid("requeue", format!("the task has no step `{name}`")))
+}
+
+/// A new payload must be as good as one that is submitted.
+pub(crate) fn check_payload(payload: Option<&Json>) -> Result<()> {
+    match payload {
+        Some(json) if json.is_null() => Err(Error::invalid("change", "payload is null")),
+        Some(json) if json.as_str().len() > PAYLOAD_MAX => {
+            let message = format!("payload has more than {PAYLOAD_MAX} bytes");
+            Err(Error::new(Code::PayloadTooLarge, "change", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Paused, concurrency, depth limit of a queue.
+pub(crate) type QueueRules = (bool, Option<u32>, Option<u64>);
+
+pub(crate) fn change_queue(
+    rules: &mut QueueRules,
+    name: &QueueName,
+    change: QueueChange,
+    now: Timestamp,
+) -> (Changed, Option<Event>) {
+    let before = *rules;
+    match change {
+        QueueChange::Pause => rules.0 = true,
+        QueueChange::Resume => rules.0 = false,
+        QueueChange::Concurrency(n) => rules.1 = n,
+        QueueChange::DepthMax(n) => rules.2 = n,
+    }
+    if before == *rules {
+        return (Changed::Already, None);
+    }
+    let event = match change {
+        QueueChange::Pause => Some(EventName::QueuePaused),
+        QueueChange::Resume => Some(EventName::QueueResumed),
+        _ => None,
+    };
+    let tell = |e| Event::of_place(e, now, Some(name.clone()), EventData::None);
+    (Changed::Done, event.map(tell))
+}
+
+pub(crate) fn change_node(
+    node: &mut NodeInfo,
+    change: NodeChange,
+    now: Timestamp,
+) -> (Changed, Option<Event>) {
+    let (paused, stage, name) = match change {
+        NodeChange::Pause => (true, node.stage, EventName::NodePaused),
+        NodeChange::Resume => (false, Stage::Serving, EventName::NodeResumed),
+        NodeChange::Drain => (node.paused, Stage::Draining, EventName::NodeDraining),
+    };
+    if (node.paused, node.stage) == (paused, stage) {
+        return (Changed::Already, None);
+    }
+    (node.paused, node.stage) = (paused, stage);
+    (Changed::Done, Some(node_event(name, node.id, now)))
+}
+
+pub(crate) fn node_event(name: EventName, node: NodeId, now: Timestamp) -> Event {
+    let data = Json::trusted(format!(r#"{{"node":"{node}"}}"#));
+    Event::of_place(name, now, None, EventData::Json(data))
+}
+
+/// The body of an event as users and brokers see it.
+pub(crate) fn event_json(event: &Event) -> Json {
+    let value = serde_json::json!({
+        "id": event.id(), "position": event.position, "task": event.task, "n": event.n,
+        "type": event.name.as_str(), "at": event.at, "kind": event.kind, "queue": event.queue,
+        "correlation_id": event.correlation_id, "data": event.data.to_json(),
+    });
+    Json::trusted(value.to_string())
+}
+
+/// What a heartbeat changes about its node and tells it.
+pub(crate) fn renew_node(
+    node: &mut NodeInfo,
+    renewal: &Renewal,
+    renewed: &mut Renewed,
+    now: Timestamp,
+) {
+    node.heartbeat_at = now;
+    node.lease_until = now.plus(renewal.lease);
+    // A drain that people asked for stays; the node's own word can only go on.
+    if renewal.stage != Stage::Serving {
+        node.stage = renewal.stage;
+    }
+    node.consumed = renewal.consumed;
+    node.failed = renewal.failed;
+    renewed.lease_until = node.lease_until;
+    renewed.paused = node.paused;
+    renewed.draining = node.stage != Stage::Serving;
+}
+
+pub(crate) fn limit_event(name: &str, now: Timestamp) -> Event {
+    let data = Json::trusted(serde_json::json!({"limit": name}).to_string());
+    Event::of_place(EventName::LimitChanged, now, None, EventData::Json(data))
+}
+
+pub(crate) fn check_setting(setting: &Setting) -> Result<()> {
+    match setting {
+        Setting::Schedule(schedule) => schedule.validate(),
+        Setting::Limit(limit) => limit.validate(),
+        Setting::Value { key, .. } if key.is_empty() => {
+            Err(Error::invalid("put", "a setting needs a key"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Action and target for the audit list.
+pub(crate) fn setting_words(setting: &Setting) -> (&'static str, String) {
+    match setting {
+        Setting::Value { key, value: Some(_) } => ("set", format!("setting {key}")),
+        Setting::Value { key, value: None } => ("delete", format!("setting {key}")),
+        Setting::Schedule(schedule) => ("set", format!("schedule {}", schedule.name)),
+        Setting::DeleteSchedule(name) => ("delete", format!("schedule {name}")),
+        Setting::Limit(limit) => ("set", format!("limit {}", limit.name)),
+        Setting::DeleteLimit(name) => ("delete", format!("limit {name}")),
+        Setting::Outbox(_) => ("set", "outbox".to_owned()),
+    }
+}
+
+/// A schedule whose times did not change goes on where it was.
+pub(crate) fn keep_place(schedule: &mut Schedule, stored: Option<&Schedule>) {
+    if let Some(stored) = stored.filter(|s| s.when == schedule.when) {
+        schedule.next_at = stored.next_at;
+        schedule.last_at = stored.last_at;
+    }
+}
+
+/// The attempt a standing tells of.
+pub(crate) fn attempt_of(
+    standing: &Standing,
+    ended: Option<(AttemptEnd, Timestamp)>,
+    failure: Option<Failure>,
+) -> Attempt {
+    Attempt {
+        token: standing.token,
+        run: standing.run,
+        attempt: standing.attempt,
+        node: standing.node.unwrap_or(NodeId::from_key(0)),
+        started_at: standing.started_at.unwrap_or(standing.updated_at),
+        ended,
+        failure,
+        steps: vec![],
+    }
+}

@@ -1,0 +1,229 @@
+-- The ledger. Hot and cold apart: `task` is written at submit and ended once,
+-- `ready` is what a claim reads (its key is the claim order), `lease` holds what
+-- runs. Times are microseconds since 1970, states and outcomes small numbers.
+
+-- A queue and a kind in it: one integer in every row instead of two names, and
+-- the unit of the claim, so that kinds nobody serves cost a claim nothing.
+CREATE TABLE lane (
+  id    INTEGER PRIMARY KEY,
+  queue TEXT NOT NULL,
+  kind  TEXT NOT NULL,
+  UNIQUE (queue, kind)
+);
+
+-- While a lease exists, the counters here are those of before the claim and the
+-- lease row has the current ones. started_at, finished_at and node hold a
+-- placeholder of their final width until they mean something, so that ending a
+-- task overwrites its row in place instead of splitting pages.
+CREATE TABLE task (
+  id          INTEGER PRIMARY KEY,
+  lane        INTEGER NOT NULL,
+  state       INTEGER NOT NULL,
+  priority    INTEGER NOT NULL,
+  created_at  INTEGER NOT NULL,
+  due_at      INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  started_at  INTEGER NOT NULL,
+  finished_at INTEGER NOT NULL,
+  node        INTEGER NOT NULL,
+  run         INTEGER NOT NULL,
+  attempt     INTEGER NOT NULL,
+  retries     INTEGER NOT NULL,
+  crashes     INTEGER NOT NULL,
+  token       INTEGER NOT NULL,
+  version     INTEGER NOT NULL,
+  event_n     INTEGER NOT NULL,
+  has_children INTEGER NOT NULL,
+  held_from   INTEGER,
+  deadline    INTEGER,
+  parent      INTEGER,
+  child_key   TEXT,
+  idempotency TEXT,
+  extras      TEXT,
+  payload     TEXT NOT NULL,
+  waiting_on  TEXT,
+  progress    TEXT,
+  failure     TEXT,
+  children    TEXT,
+  result      TEXT
+);
+CREATE UNIQUE INDEX task_child ON task (parent, child_key) WHERE parent IS NOT NULL;
+CREATE INDEX task_live_child ON task (parent) WHERE parent IS NOT NULL AND state < 16;
+-- Only states that lists ask for and the ordinary life of a task never enters:
+-- neither queued (3) nor completed (16).
+CREATE INDEX task_state ON task (state, id) WHERE state NOT IN (3, 16);
+
+CREATE TABLE ready (
+  lane INTEGER NOT NULL,
+  rank INTEGER NOT NULL,
+  id   INTEGER NOT NULL,
+  PRIMARY KEY (lane, rank, id)
+) WITHOUT ROWID;
+
+CREATE TABLE due (
+  at INTEGER NOT NULL,
+  id INTEGER NOT NULL,
+  PRIMARY KEY (at, id)
+) WITHOUT ROWID;
+
+-- Tasks with a deadline, until they start or the deadline passes.
+CREATE TABLE deadline (
+  at INTEGER NOT NULL,
+  id INTEGER NOT NULL,
+  PRIMARY KEY (at, id)
+) WITHOUT ROWID;
+
+CREATE TABLE lease (
+  task         INTEGER PRIMARY KEY,
+  node         INTEGER NOT NULL,
+  token        INTEGER NOT NULL,
+  claim        INTEGER NOT NULL,
+  in_step      INTEGER NOT NULL,
+  alone        INTEGER NOT NULL,
+  requests     INTEGER NOT NULL,
+  lane         INTEGER NOT NULL,
+  priority     INTEGER NOT NULL,
+  state        INTEGER NOT NULL,
+  due_at       INTEGER NOT NULL,
+  started_at   INTEGER NOT NULL,
+  run          INTEGER NOT NULL,
+  attempt      INTEGER NOT NULL,
+  retries      INTEGER NOT NULL,
+  crashes      INTEGER NOT NULL,
+  version      INTEGER NOT NULL,
+  event_n      INTEGER NOT NULL,
+  has_children INTEGER NOT NULL,
+  has_unique   INTEGER NOT NULL,
+  parent       INTEGER,
+  correlation  TEXT
+);
+
+-- One appended row per recorded step; `live` ones are the checkpoint.
+CREATE TABLE step (
+  task     INTEGER NOT NULL,
+  version  INTEGER NOT NULL,
+  live     INTEGER NOT NULL,
+  outcome  INTEGER NOT NULL,
+  run      INTEGER NOT NULL,
+  attempt  INTEGER NOT NULL,
+  node     INTEGER NOT NULL,
+  at       INTEGER NOT NULL,
+  duration INTEGER NOT NULL,
+  name     TEXT NOT NULL,
+  class    TEXT,
+  reason   TEXT,
+  output   TEXT,
+  PRIMARY KEY (task, version)
+) WITHOUT ROWID;
+
+-- Attempts after which the task went on; the latest one is in its task row.
+CREATE TABLE attempt (
+  task       INTEGER NOT NULL,
+  token      INTEGER NOT NULL,
+  run        INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  node       INTEGER NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  ended      INTEGER NOT NULL,
+  failure    TEXT,
+  PRIMARY KEY (task, token)
+) WITHOUT ROWID;
+
+CREATE TABLE dead_letter (task INTEGER PRIMARY KEY);
+
+CREATE TABLE idempotency (
+  key   TEXT PRIMARY KEY,
+  body  BLOB NOT NULL,
+  task  INTEGER NOT NULL,
+  until INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX idempotency_until ON idempotency (until);
+
+-- until is NULL for keys that hold until their task ends.
+CREATE TABLE unique_key (
+  key   TEXT PRIMARY KEY,
+  task  INTEGER NOT NULL,
+  until INTEGER
+) WITHOUT ROWID;
+CREATE INDEX unique_key_until ON unique_key (until) WHERE until IS NOT NULL;
+
+CREATE TABLE parent_due (parent INTEGER PRIMARY KEY);
+
+CREATE TABLE queue (
+  name        TEXT PRIMARY KEY,
+  paused      INTEGER NOT NULL,
+  concurrency INTEGER,
+  depth_max   INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE node (
+  id           INTEGER PRIMARY KEY,
+  slot         INTEGER NOT NULL UNIQUE,
+  name         TEXT NOT NULL,
+  remote       INTEGER NOT NULL,
+  queues       TEXT NOT NULL,
+  version      TEXT NOT NULL,
+  joined_at    INTEGER NOT NULL,
+  heartbeat_at INTEGER NOT NULL,
+  lease_until  INTEGER NOT NULL,
+  stage        INTEGER NOT NULL,
+  paused       INTEGER NOT NULL,
+  announced    INTEGER NOT NULL,
+  consumed     INTEGER NOT NULL,
+  failed       INTEGER NOT NULL
+);
+
+-- The events of one transaction share a row; position is that of the first.
+CREATE TABLE event (
+  position INTEGER PRIMARY KEY,
+  count    INTEGER NOT NULL,
+  at       INTEGER NOT NULL,
+  body     BLOB NOT NULL
+);
+
+CREATE TABLE audit (
+  seq     INTEGER PRIMARY KEY AUTOINCREMENT,
+  at      INTEGER NOT NULL,
+  who     TEXT NOT NULL,
+  origin  TEXT NOT NULL,
+  action  TEXT NOT NULL,
+  target  TEXT NOT NULL,
+  outcome TEXT NOT NULL
+);
+
+CREATE TABLE setting (
+  key   TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE schedule (
+  name TEXT PRIMARY KEY,
+  body TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE rate_limit (
+  name TEXT PRIMARY KEY,
+  body TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE outbox (
+  seq   INTEGER PRIMARY KEY AUTOINCREMENT,
+  lane  INTEGER NOT NULL,
+  topic INTEGER NOT NULL,
+  task  INTEGER,
+  body  TEXT NOT NULL
+);
+
+CREATE TABLE outbox_lane (
+  lane       INTEGER PRIMARY KEY,
+  node       INTEGER NOT NULL,
+  until      INTEGER NOT NULL,
+  not_before INTEGER NOT NULL
+);
+
+-- What the store itself remembers: the newest node id, the outbox rule.
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,393 @@
+//! Everything a reader may ask, on read-only connections of their own: a read
+//! never waits for the writer, and nothing here can write. Lists push what
+//! indexes can answer into SQL and leave the rest to the filter itself, so a
+//! filter means the same on every store; a page looks at a bounded number of
+//! rows.
+
+use super::SqliteStore;
+use super::claim::checkpoint;
+use super::error::sql;
+use super::pack::unpack;
+use super::rows::{LEASE, Lanes, NODE, TASK, node_from, steps_of, whole_task};
+use super::tx::SELECT_WHOLE;
+use super::write::totals;
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use windlass_core::checkpoint::{Checkpoint, StepEntry};
+use windlass_core::children::Totals;
+use windlass_core::clock::Timestamp;
+use windlass_core::event::{Event, Position};
+use windlass_core::id::{NodeId, TaskId};
+use windlass_core::json::Json;
+use windlass_core::lease::Token;
+use windlass_core::limits::Limit;
+use windlass_core::outcome::Failure;
+use windlass_core::schedule::Schedule;
+use windlass_core::state::State;
+use windlass_core::store::{
+    Actor, Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
+    QueueInfo, Reader, Stats,
+};
+use windlass_core::task::{QueueName, Task};
+use windlass_core::{Error, Result};
+
+/// Rows one page may look at before it gives what it has.
+const SCAN_MAX: usize = 20_000;
+/// Most events in one answer.
+const EVENTS_MAX: usize = 10_000;
+
+impl Reader for SqliteStore {
+    fn task(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>>> {
+        self.read(move |conn, lanes| one(conn, lanes, id))
+    }
+
+    fn tasks(&self, query: Query, now: Timestamp) -> BoxFuture<'_, Result<Page<Task>>> {
+        self.read(move |conn, lanes| page(conn, lanes, &query, Of::Tasks, now))
+    }
+
+    fn checkpoint(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Checkpoint>>> {
+        self.read(move |conn, lanes| match one(conn, lanes, id)? {
+            Some(task) => checkpoint(conn, id, &task.standing),
+            None => Ok(None),
+        })
+    }
+
+    fn attempts(&self, id: TaskId) -> BoxFuture<'_, Result<Vec<Attempt>>> {
+        self.read(move |conn, lanes| attempts(conn, lanes, id))
+    }
+
+    fn children(&self, parent: TaskId) -> BoxFuture<'_, Result<Totals>> {
+        self.read(move |conn, _| totals(conn, parent))
+    }
+
+    fn dead_letters(
+        &self,
+        query: Query,
+        now: Timestamp,
+    ) -> BoxFuture<'_, Result<Page<DeadLetter>>> {
+        self.read(move |conn, lanes| {
+            let page = page(conn, lanes, &query, Of::DeadLetters, now)?;
+            let items = page.items.iter().map(DeadLetter::of).collect::<Result<_>>()?;
+            Ok(Page { items, next: page.next })
+        })
+    }
+
+    fn events(&self, after: Position, limit: usize) -> BoxFuture<'_, Result<Vec<Event>>> {
+        self.read(move |conn, _| events(conn, after, limit.min(EVENTS_MAX)))
+    }
+
+    fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>> {
+        self.read(move |conn, _| queues(conn))
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>> {
+        self.read(move |conn, _| nodes(conn))
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.read(move |conn, _| {
+            let at = number(conn, "SELECT at FROM due ORDER BY at, id LIMIT 1")?;
+            Ok(at.map(Timestamp::from_micros))
+        })
+    }
+
+    fn audit(&self, before: Option<i64>, limit: usize) -> BoxFuture<'_, Result<Vec<AuditRow>>> {
+        self.read(move |conn, _| audit(conn, before, limit.min(PAGE_MAX)))
+    }
+
+    fn setting(&self, key: String) -> BoxFuture<'_, Result<Option<Json>>> {
+        self.read(move |conn, _| {
+            conn.prepare_cached("SELECT value FROM setting WHERE key = ?1")
+                .and_then(|mut s| {
+                    s.query_row([&key], |r| r.get::<_, String>(0).map(Json::trusted)).optional()
+                })
+                .map_err(sql("setting"))
+        })
+    }
+
+    fn schedules(&self) -> BoxFuture<'_, Result<Vec<Schedule>>> {
+        self.read(move |conn, _| bodies(conn, "SELECT body FROM schedule ORDER BY name"))
+    }
+
+    fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
+        self.read(move |conn, _| bodies(conn, "SELECT body FROM rate_limit ORDER BY name"))
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.read(move |conn, _| stats(conn))
+    }
+}
+
+fn number(conn: &Connection, text: &str) -> Result<Option<i64>> {
+    conn.prepare_cached(text)
+        .and_then(|mut s| s.query_row([], |r| r.get(0)).optional())
+        .map_err(sql("read"))
+}
+
+fn bodies<T: DeserializeOwned>(conn: &Connection, text: &str) -> Result<Vec<T>> {
+    let mut statement = conn.prepare_cached(text).map_err(sql("read"))?;
+    let rows = statement.query_map([], |r| r.get::<_, String>(0)).map_err(sql("read"))?;
+    rows.map(|body| Json::trusted(body.map_err(sql("read"))?).to()).collect()
+}
+
+fn one(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Option<Task>> {
+    let mut statement = conn.prepare_cached(&SELECT_WHOLE).map_err(sql("task"))?;
+    let mut rows = statement.query([id.key()]).map_err(sql("task"))?;
+    match rows.next().map_err(sql("task"))? {
+        Some(row) => whole_task(conn, lanes, row).map(|(task, _)| Some(task)),
+        None => Ok(None),
+    }
+}
+
+/// What a page lists.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    Tasks,
+    DeadLetters,
+}
+
+fn page(
+    conn: &Connection,
+    lanes: &mut Lanes,
+    query: &Query,
+    of: Of,
+    now: Timestamp,
+) -> Result<Page<Task>> {
+    let limit = query.limit.clamp(1, PAGE_MAX);
+    let (conditions, mut values) = conditions(query, of, now);
+    let text = format!(
+        "SELECT {TASK}, {LEASE} FROM task t LEFT JOIN lease e ON e.task = t.id
+         WHERE t.id < ?1{conditions} ORDER BY t.id DESC LIMIT {SCAN_MAX}"
+    );
+    values.insert(0, query.before.map_or(i64::MAX, TaskId::key));
+    let mut statement = conn.prepare_cached(&text).map_err(sql("list"))?;
+    let mut rows = statement.query(params_from_iter(values)).map_err(sql("list"))?;
+    let mut page = Page { items: vec![], next: None };
+    let mut looked = 0;
+    while let Some(row) = rows.next().map_err(sql("list"))? {
+        let (task, _) = whole_task(conn, lanes, row)?;
+        looked += 1;
+        let id = task.id;
+        if query.filter.matches(&task, now) {
+            page.items.push(task);
+        }
+        if page.items.len() == limit || looked == SCAN_MAX {
+            page.next = Some(id);
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// What indexes can answer: a superset of what the filter matches.
+fn conditions(query: &Query, of: Of, now: Timestamp) -> (String, Vec<i64>) {
+    let mut text = String::new();
+    let mut values = vec![];
+    let mut one_of = |column: &str, keys: Vec<i64>| {
+        let marks = vec!["?"; keys.len()].join(", ");
+        text.push_str(&format!(" AND {column} IN ({marks})"));
+        values.extend(keys);
+    };
+    if let Some(ids) = query.filter.ids() {
+        one_of("t.id", ids.into_iter().map(TaskId::key).collect());
+    }
+    if let Some(parents) = query.filter.parents() {
+        one_of("t.parent", parents.into_iter().map(TaskId::key).collect());
+    }
+    if of == Of::DeadLetters {
+        text.push_str(" AND t.id IN (SELECT task FROM dead_letter)");
+    }
+    if let Some(states) = query.filter.states() {
+        text.push_str(&state_condition(&states));
+    }
+    if let (Some(from), _) = query.filter.created_range(now) {
+        text.push_str(&format!(" AND t.created_at >= {}", from.as_micros()));
+    }
+    (text, values)
+}
+
+fn state_condition(states: &[State]) -> String {
+    let codes: Vec<String> = states.iter().map(|s| s.code().to_string()).collect();
+    let codes = codes.join(", ");
+    let has = |state| states.contains(&state);
+    if has(State::Running) {
+        // A held task's row keeps the state it was claimed in.
+        return match states {
+            [State::Running] => " AND t.id IN (SELECT task FROM lease)".to_owned(),
+            _ => format!(" AND (t.state IN ({codes}) OR e.task IS NOT NULL)"),
+        };
+    }
+    if has(State::Queued) || has(State::Completed) {
+        return format!(" AND t.state IN ({codes})");
+    }
+    // The words of the partial index, so that SQLite sees that it may use it.
+    format!(" AND t.state NOT IN (3, 16) AND t.state IN ({codes})")
+}
+
+fn attempts(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Vec<Attempt>> {
+    let Some(task) = one(conn, lanes, id)? else { return Ok(vec![]) };
+    let mut attempts = stored_attempts(conn, id)?;
+    let standing = &task.standing;
+    if standing.attempt > 0 && attempts.iter().all(|a| a.token != standing.token) {
+        let at = standing.finished_at.unwrap_or(standing.updated_at);
+        let ended = (!standing.leased).then_some((AttemptEnd::Settled(standing.state), at));
+        let failure = standing.failure.clone().filter(|_| standing.state == State::Failed);
+        attempts.push(crate::store::attempt_of(standing, ended, failure));
+    }
+    let steps = steps_of(conn, id)?;
+    for attempt in &mut attempts {
+        let of_it = |e: &&StepEntry| e.attempt == attempt.attempt;
+        attempt.steps = steps.iter().filter(of_it).cloned().collect();
+    }
+    Ok(attempts)
+}
+
+fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attempt>> {
+    let text = "SELECT token, run, attempt, node, started_at, ended_at, ended, failure FROM attempt
+                WHERE task = ?1 ORDER BY token";
+    let mut statement = conn.prepare_cached(text).map_err(sql("attempts"))?;
+    let mut rows = statement.query([id.key()]).map_err(sql("attempts"))?;
+    let mut attempts = vec![];
+    while let Some(r) = rows.next().map_err(sql("attempts"))? {
+        let int = |i: usize| r.get::<_, i64>(i).map_err(sql("attempts"));
+        let failure: Option<String> = r.get(7).map_err(sql("attempts"))?;
+        attempts.push(Attempt {
+            token: Token(int(0)?.cast_unsigned()),
+            run: r.get(1).map_err(sql("attempts"))?,
+            attempt: r.get(2).map_err(sql("attempts"))?,
+            node: NodeId::from_key(int(3)?),
+            started_at: Timestamp::from_micros(int(4)?),
+            ended: Some((AttemptEnd::from_code(int(6)?)?, Timestamp::from_micros(int(5)?))),
+            failure: failure.map(|f| Json::trusted(f).to::<Failure>()).transpose()?,
+            steps: vec![],
+        });
+    }
+    Ok(attempts)
+}
+
+fn events(conn: &Connection, after: Position, limit: usize) -> Result<Vec<Event>> {
+    // The row that holds the next position may begin before it.
+    let text = "SELECT position, count, body FROM event
+                WHERE position >= coalesce((SELECT max(position) FROM event WHERE position <= ?1), 0)
+                ORDER BY position";
+    let mut statement = conn.prepare_cached(text).map_err(sql("events"))?;
+    let mut rows = statement.query([after.0.saturating_add(1)]).map_err(sql("events"))?;
+    let mut found = vec![];
+    while found.len() < limit
+        && let Some(row) = rows.next().map_err(sql("events"))?
+    {
+        let (first, count) =
+            (row.get(0).map_err(sql("events"))?, row.get(1).map_err(sql("events"))?);
+        let body = row.get_ref(2).map_err(sql("events"))?;
+        let body = body.as_blob().map_err(|e| Error::corrupt("events", "not a blob").because(e))?;
+        found.extend(unpack(body, first, count)?.into_iter().filter(|e| e.position > after));
+    }
+    found.truncate(limit);
+    Ok(found)
+}
+
+fn counts(conn: &Connection, text: &str) -> Result<BTreeMap<QueueName, u64>> {
+    let mut statement = conn.prepare_cached(text).map_err(sql("queues"))?;
+    let rows = statement
+        .query_map([], |r| {
+            Ok((QueueName::trusted(r.get::<_, String>(0)?), r.get::<_, i64>(1)?.unsigned_abs()))
+        })
+        .map_err(sql("queues"))?;
+    rows.collect::<rusqlite::Result<_>>().map_err(sql("queues"))
+}
+
+fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
+    let by_lane = |table: &str| {
+        format!("SELECT l.queue, sum(c.n) FROM lane l JOIN (SELECT lane, count(*) AS n FROM {table} GROUP BY lane) c
+                 ON c.lane = l.id GROUP BY l.queue")
+    };
+    let queued = counts(conn, &by_lane("ready"))?;
+    let running = counts(conn, &by_lane("lease"))?;
+    let later = counts(conn, &by_lane("(SELECT t.lane FROM due d JOIN task t ON t.id = d.id)"))?;
+    let text = "SELECT n.queue, coalesce(q.paused, 0), q.concurrency, q.depth_max
+                FROM (SELECT queue FROM lane UNION SELECT name FROM queue) n
+                LEFT JOIN queue q ON q.name = n.queue ORDER BY n.queue";
+    let mut statement = conn.prepare_cached(text).map_err(sql("queues"))?;
+    let rows = statement
+        .query_map([], |r| {
+            let name = QueueName::trusted(r.get::<_, String>(0)?);
+            let count = |of: &BTreeMap<QueueName, u64>| of.get(&name).copied().unwrap_or(0);
+            Ok(QueueInfo {
+                queued: count(&queued),
+                running: count(&running),
+                later: count(&later),
+                name,
+                paused: r.get(1)?,
+                concurrency: r.get(2)?,
+                depth_max: r.get::<_, Option<i64>>(3)?.map(i64::cast_unsigned),
+            })
+        })
+        .map_err(sql("queues"))?;
+    rows.collect::<rusqlite::Result<_>>().map_err(sql("queues"))
+}
+
+fn nodes(conn: &Connection) -> Result<Vec<NodeInfo>> {
+    let text = format!(
+        "SELECT {NODE}, (SELECT count(*) FROM lease e WHERE e.node = n.id) FROM node n ORDER BY n.id"
+    );
+    let mut statement = conn.prepare_cached(&text).map_err(sql("nodes"))?;
+    let mut rows = statement.query([]).map_err(sql("nodes"))?;
+    let mut nodes = vec![];
+    while let Some(row) = rows.next().map_err(sql("nodes"))? {
+        let active: i64 = row.get(13).map_err(sql("nodes"))?;
+        nodes.push(NodeInfo { active: active.unsigned_abs(), ..node_from(row)? });
+    }
+    Ok(nodes)
+}
+
+fn audit(conn: &Connection, before: Option<i64>, limit: usize) -> Result<Vec<AuditRow>> {
+    let text = "SELECT seq, at, who, origin, action, target, outcome FROM audit
+                WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    let mut statement = conn.prepare_cached(text).map_err(sql("audit"))?;
+    let rows = statement
+        .query_map(params![before.unwrap_or(i64::MAX), limit], |r| {
+            Ok(AuditRow {
+                seq: r.get(0)?,
+                at: Timestamp::from_micros(r.get(1)?),
+                by: Actor { who: r.get(2)?, origin: r.get(3)? },
+                action: r.get(4)?,
+                target: r.get(5)?,
+                outcome: r.get(6)?,
+            })
+        })
+        .map_err(sql("audit"))?;
+    rows.collect::<rusqlite::Result<_>>().map_err(sql("audit"))
+}
+
+/// Counts by the small tables and the index of rare states; completed tasks are
+/// counted as they end, because counting their rows would read them all.
+fn stats(conn: &Connection) -> Result<Stats> {
+    let count = |text: &str| Ok::<u64, Error>(number(conn, text)?.unwrap_or(0).unsigned_abs());
+    let mut stats = Stats::default();
+    let mut add = |state: State, n: u64| {
+        if n > 0 {
+            *stats.states.entry(state).or_default() += n;
+        }
+    };
+    let text = "SELECT state, count(*) FROM task WHERE state NOT IN (3, 16) GROUP BY state";
+    let mut statement = conn.prepare_cached(text).map_err(sql("stats"))?;
+    let mut rows = statement.query([]).map_err(sql("stats"))?;
+    while let Some(row) = rows.next().map_err(sql("stats"))? {
+        let (code, n): (i64, i64) =
+            (row.get(0).map_err(sql("stats"))?, row.get(1).map_err(sql("stats"))?);
+        add(State::from_code(code)?, n.unsigned_abs());
+    }
+    let rolling =
+        "SELECT count(*) FROM task t JOIN ready r ON r.lane = t.lane AND r.rank = -t.priority
+                   AND r.id = t.id WHERE t.state NOT IN (3, 16) AND t.state = 8";
+    add(State::Queued, count("SELECT count(*) FROM ready")?.saturating_sub(count(rolling)?));
+    add(State::Running, count("SELECT count(*) FROM lease WHERE state = 4")?);
+    add(State::Completed, count("SELECT value FROM meta WHERE key = 'completed'")?);
+    stats.dead_letters = count("SELECT count(*) FROM dead_letter")?;
+    stats.outbox = count("SELECT count(*) FROM outbox")?;
+    let newest =
+        number(conn, "SELECT position + count - 1 FROM event ORDER BY position DESC LIMIT 1")?;
+    stats.newest_event = Position(newest.unwrap_or(0));
+    Ok(stats)
+}

@@ -1,0 +1,158 @@
+//! Stored settings and the outbox: small tables, no hot path. Each setting has
+//! its audit row; a schedule keeps its place in time when only other parts of
+//! it change.
+
+use super::error::sql;
+use super::tx::Tx;
+use crate::store::{check_setting, keep_place, limit_event, no_such, setting_words};
+use rusqlite::{OptionalExtension, params};
+use windlass_core::clock::Timestamp;
+use windlass_core::control::Changed;
+use windlass_core::event::{Event, EventData, EventName};
+use windlass_core::id::{NodeId, TaskId};
+use windlass_core::json::Json;
+use windlass_core::schedule::Schedule;
+use windlass_core::store::{Actor, Fire, OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic, Setting};
+use windlass_core::{Error, Result};
+
+impl Tx<'_> {
+    pub(super) fn put(&mut self, setting: &Setting, by: &Actor, now: Timestamp) -> Result<()> {
+        check_setting(setting)?;
+        match setting {
+            Setting::Value { key, value: Some(value) } => {
+                let text = "INSERT OR REPLACE INTO setting (key, value) VALUES (?1, ?2)";
+                self.run("put", text, params![key, value.as_str()])?;
+            }
+            Setting::Value { key, value: None } => {
+                self.run("put", "DELETE FROM setting WHERE key = ?1", params![key])?;
+            }
+            Setting::Schedule(schedule) => {
+                let mut schedule = schedule.clone();
+                let stored = self.schedule(&schedule.name)?;
+                keep_place(&mut schedule, stored.as_ref());
+                self.put_schedule(&schedule)?;
+            }
+            Setting::DeleteSchedule(name) => {
+                self.run("put", "DELETE FROM schedule WHERE name = ?1", params![name])?;
+            }
+            Setting::Limit(limit) => {
+                let text = "INSERT OR REPLACE INTO rate_limit (name, body) VALUES (?1, ?2)";
+                self.run("put", text, params![limit.name, Json::of(limit)?.as_str()])?;
+                self.out.push(limit_event(&limit.name, now));
+            }
+            Setting::DeleteLimit(name) => {
+                if self.run("put", "DELETE FROM rate_limit WHERE name = ?1", params![name])? > 0 {
+                    self.out.push(limit_event(name, now));
+                }
+            }
+            Setting::Outbox(rule) => self.set_outbox_rule(*rule)?,
+        }
+        let (action, target) = setting_words(setting);
+        self.note(by, action, &target, &Ok(Changed::Done), now)
+    }
+
+    fn schedule(&self, name: &str) -> Result<Option<Schedule>> {
+        let body: Option<String> = self
+            .conn
+            .prepare_cached("SELECT body FROM schedule WHERE name = ?1")
+            .and_then(|mut s| s.query_row([name], |r| r.get(0)).optional())
+            .map_err(sql("schedule"))?;
+        body.map(|body| Json::trusted(body).to()).transpose()
+    }
+
+    fn put_schedule(&self, schedule: &Schedule) -> Result<()> {
+        let text = "INSERT OR REPLACE INTO schedule (name, body) VALUES (?1, ?2)";
+        self.run("schedule", text, params![schedule.name, Json::of(schedule)?.as_str()])?;
+        Ok(())
+    }
+
+    pub(super) fn check_fire(&self, fire: Option<&Fire>) -> Result<Option<Schedule>> {
+        let Some(fire) = fire else { return Ok(None) };
+        let schedule =
+            self.schedule(&fire.schedule)?.ok_or_else(|| no_such("schedule", &fire.schedule))?;
+        if schedule.next_at != fire.expected {
+            let message = format!("schedule `{}` has fired already", fire.schedule);
+            return Err(Error::conflict("submit", message));
+        }
+        Ok(Some(schedule))
+    }
+
+    pub(super) fn move_schedule(
+        &mut self,
+        schedule: Option<Schedule>,
+        fire: Option<&Fire>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let (Some(mut schedule), Some(fire)) = (schedule, fire) else { return Ok(()) };
+        schedule.next_at = fire.next_at;
+        schedule.last_at = fire.last_at;
+        self.put_schedule(&schedule)?;
+        let data = Json::trusted(serde_json::json!({"schedule": fire.schedule}).to_string());
+        self.out.push(Event::of_place(EventName::ScheduleFired, now, None, EventData::Json(data)));
+        Ok(())
+    }
+
+    pub(super) fn outbox(&mut self, op: &OutboxOp, now: Timestamp) -> Result<Vec<OutboxRow>> {
+        match op {
+            OutboxOp::Take { node, hold, max } => {
+                for lane in 0..OUTBOX_LANES {
+                    self.run(
+                        "outbox",
+                        "INSERT INTO outbox_lane (lane, node, until, not_before) VALUES (?1, ?2, ?3, 0)
+                         ON CONFLICT (lane) DO UPDATE SET node = ?2, until = ?3
+                         WHERE until <= ?4 OR node = ?2",
+                        params![lane, node.key(), now.plus(*hold).as_micros(), now.as_micros()],
+                    )?;
+                }
+                self.outbox_rows(*node, *max, now)
+            }
+            OutboxOp::Done { node, seqs } => {
+                for seq in seqs {
+                    self.run(
+                        "outbox",
+                        "DELETE FROM outbox WHERE seq = ?1
+                           AND lane IN (SELECT lane FROM outbox_lane WHERE node = ?2)",
+                        params![seq, node.key()],
+                    )?;
+                }
+                Ok(vec![])
+            }
+            OutboxOp::Later { node, seq, at } => {
+                self.run(
+                    "outbox",
+                    "UPDATE outbox_lane SET not_before = ?3 WHERE node = ?2
+                       AND lane = (SELECT lane FROM outbox WHERE seq = ?1)",
+                    params![seq, node.key(), at.as_micros()],
+                )?;
+                Ok(vec![])
+            }
+        }
+    }
+
+    fn outbox_rows(&self, node: NodeId, max: usize, now: Timestamp) -> Result<Vec<OutboxRow>> {
+        let mut statement = self
+            .conn
+            .prepare_cached(
+                "SELECT o.seq, o.lane, o.topic, o.task, o.body FROM outbox o
+                 JOIN outbox_lane l ON l.lane = o.lane
+                 WHERE l.node = ?1 AND l.not_before <= ?2 ORDER BY o.seq LIMIT ?3",
+            )
+            .map_err(sql("outbox"))?;
+        let rows = statement
+            .query_map(params![node.key(), now.as_micros(), max], |r| {
+                Ok(OutboxRow {
+                    seq: r.get(0)?,
+                    lane: r.get(1)?,
+                    topic: if r.get::<_, i64>(2)? == 0 {
+                        OutboxTopic::DeadLetter
+                    } else {
+                        OutboxTopic::Event
+                    },
+                    task: r.get::<_, Option<i64>>(3)?.map(TaskId::from_key),
+                    body: Json::trusted(r.get::<_, String>(4)?),
+                })
+            })
+            .map_err(sql("outbox"))?;
+        rows.collect::<rusqlite::Result<_>>().map_err(sql("outbox"))
+    }
+}

@@ -1,0 +1,268 @@
+//! The periodic jobs: promoting, expiring, judging parents, forgetting. Each
+//! reads a bounded piece by an index made for it and says whether more is left.
+
+use super::error::sql;
+use super::tx::Tx;
+use crate::store::{NODE_KEPT, node_event};
+use rusqlite::params;
+use windlass_core::children::{Resolution, resolve};
+use windlass_core::clock::Timestamp;
+use windlass_core::control::{Changed, TaskChange};
+use windlass_core::event::EventName;
+use windlass_core::id::{NodeId, TaskId};
+use windlass_core::outcome::WaitingOn;
+use windlass_core::state::State;
+use windlass_core::store::{Job, Retention, Upkept};
+use windlass_core::{Error, Result};
+
+/// How many task rows a purge looks at for each one it may delete.
+const PURGE_LOOKS: usize = 8;
+
+impl Tx<'_> {
+    pub(super) fn upkeep(&mut self, job: Job, limit: usize, now: Timestamp) -> Result<Upkept> {
+        match job {
+            Job::Promote => self.promote(limit, now),
+            Job::Expire => self.expire(limit, now),
+            Job::Children => self.judge_parents(limit, now),
+            Job::Purge(retention) => self.purge(&retention, limit, now),
+            Job::Keys => self.forget_keys(limit, now),
+            Job::Nodes => self.forget_nodes(limit, now),
+        }
+    }
+
+    fn ids(&self, text: &str, params: impl rusqlite::Params) -> Result<Vec<TaskId>> {
+        let mut statement = self.conn.prepare_cached(text).map_err(sql("upkeep"))?;
+        let rows = statement
+            .query_map(params, |r| r.get(0).map(TaskId::from_key))
+            .map_err(sql("upkeep"))?;
+        rows.collect::<rusqlite::Result<_>>().map_err(sql("upkeep"))
+    }
+
+    fn promote(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let text = "SELECT id FROM due WHERE at <= ?1 ORDER BY at, id LIMIT ?2";
+        let due = self.ids(text, params![now.as_micros(), limit + 1])?;
+        let mut upkept = Upkept { more: due.len() > limit, ..Upkept::default() };
+        for id in due.into_iter().take(limit) {
+            let (task, lane) = self.free_task(id)?.ok_or_else(|| gone(id))?;
+            let mut after = task.standing.clone();
+            after.promote(now, self.memory.guards.transition())?;
+            self.put_down(&task.card(), lane, &task.standing, &mut after, None, now)?;
+            if !upkept.ready.contains(&task.queue) {
+                upkept.ready.push(task.queue);
+            }
+            upkept.done += 1;
+        }
+        Ok(upkept)
+    }
+
+    fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let text = "SELECT id FROM deadline WHERE at < ?1 ORDER BY at, id LIMIT ?2";
+        let late = self.ids(text, params![now.as_micros(), limit + 1])?;
+        let mut upkept = Upkept { more: late.len() > limit, ..Upkept::default() };
+        for id in late.into_iter().take(limit) {
+            let Some((task, lane)) = self.task(id)? else { continue };
+            let deadline = task.deadline.unwrap_or(now);
+            let text = "DELETE FROM deadline WHERE at = ?1 AND id = ?2";
+            self.run("expire", text, params![deadline.as_micros(), id.key()])?;
+            if !task.standing.is_expired(task.deadline, now) {
+                // Paused before its first start: the deadline waits with it.
+                if task.standing.attempt == 0 && task.state() == State::Paused {
+                    let text = "INSERT INTO deadline (at, id) VALUES (?1, ?2)";
+                    self.run("expire", text, params![deadline.as_micros(), id.key()])?;
+                }
+                continue;
+            }
+            let (card, mut after) = (task.card(), task.standing.clone());
+            after.expire(&card, deadline, now, self.memory.guards.transition(), &mut self.out)?;
+            self.put_down(&card, lane, &task.standing, &mut after, None, now)?;
+            upkept.done += 1;
+        }
+        Ok(upkept)
+    }
+
+    fn judge_parents(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let mut upkept = Upkept::default();
+        for id in self.ids("SELECT parent FROM parent_due ORDER BY parent LIMIT 1000", [])? {
+            if upkept.done >= limit {
+                upkept.more = true;
+                break;
+            }
+            let state = self.task(id)?.map(|(task, _)| task.state());
+            if state.is_some_and(State::is_ended) {
+                if !self.cancel_children(id, limit, now, &mut upkept)? {
+                    continue;
+                }
+            } else if state == Some(State::Waiting) {
+                self.judge_parent(id, now, &mut upkept)?;
+            }
+            // A parent that just ended stays due while it has live children.
+            let ended = state.is_some_and(|s| !s.is_ended()) && self.has_ended(id)?;
+            if !ended {
+                self.run(
+                    "children",
+                    "DELETE FROM parent_due WHERE parent = ?1",
+                    params![id.key()],
+                )?;
+            }
+        }
+        Ok(upkept)
+    }
+
+    fn has_ended(&mut self, id: TaskId) -> Result<bool> {
+        Ok(self.task(id)?.is_some_and(|(task, _)| task.state().is_ended()))
+    }
+
+    fn judge_parent(&mut self, id: TaskId, now: Timestamp, upkept: &mut Upkept) -> Result<()> {
+        let (task, lane) = self.task(id)?.ok_or_else(|| gone(id))?;
+        let Some(WaitingOn::Children { then }) = task.standing.waiting_on else { return Ok(()) };
+        let policy = task.extras.as_ref().and_then(|e| e.children_policy).unwrap_or_default();
+        let totals = self.totals(id)?;
+        let resolution = resolve(policy, then, &totals);
+        if resolution == Resolution::Wait {
+            return Ok(());
+        }
+        let (card, mut after) = (task.card(), task.standing.clone());
+        after.children_ended(&card, resolution, totals, now, &mut self.out);
+        if resolution == Resolution::Resume && !upkept.ready.contains(&card.queue) {
+            upkept.ready.push(card.queue.clone());
+        }
+        self.put_down(&card, lane, &task.standing, &mut after, None, now)?;
+        upkept.done += 1;
+        Ok(())
+    }
+
+    /// The children of a parent that ended are cancelled, in pieces; true when
+    /// none is left to be asked.
+    fn cancel_children(
+        &mut self,
+        parent: TaskId,
+        limit: usize,
+        now: Timestamp,
+        upkept: &mut Upkept,
+    ) -> Result<bool> {
+        let text = "SELECT id FROM task WHERE parent = ?1 AND state < 16 ORDER BY child_key";
+        for id in self.ids(text, params![parent.key()])? {
+            if upkept.done >= limit {
+                upkept.more = true;
+                return Ok(false);
+            }
+            let mark = self.events();
+            match self.change_task(id, &TaskChange::Cancel, now) {
+                Ok(Changed::Done | Changed::Requested) => upkept.done += 1,
+                Ok(Changed::Already) => {}
+                Err(error) if super::error::is_fatal(&error) => return Err(error),
+                // A child that cannot be cancelled (it rolls back) ends by itself.
+                Err(_) => self.forget_events_after(mark),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks at a bounded number of task rows from where it stopped before, so
+    /// that a large backlog of live tasks is not read again each time.
+    fn purge(&mut self, retention: &Retention, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let looks = limit.saturating_mul(PURGE_LOOKS).max(1000);
+        let before = |kept| now.minus(kept).as_micros();
+        let mut statement = self
+            .conn
+            .prepare_cached(
+                "SELECT t.id, t.state >= 16
+                   AND t.finished_at < CASE WHEN d.task IS NULL THEN ?3 ELSE ?4 END
+                   AND NOT EXISTS (SELECT 1 FROM task p WHERE p.id = t.parent)
+                   AND NOT EXISTS (SELECT 1 FROM idempotency i WHERE i.key = t.idempotency AND i.task = t.id AND i.until > ?5)
+                   AND NOT EXISTS (SELECT 1 FROM unique_key u WHERE u.key = json_extract(t.extras, '$.unique.key')
+                                   AND u.task = t.id AND u.until > ?5)
+                 FROM task t LEFT JOIN dead_letter d ON d.task = t.id
+                 WHERE t.id > ?1 ORDER BY t.id LIMIT ?2",
+            )
+            .map_err(sql("purge"))?;
+        let rows: Vec<(i64, bool)> = statement
+            .query_map(
+                params![
+                    self.memory.purge_from,
+                    looks,
+                    before(retention.ended),
+                    before(retention.dead_letters),
+                    now.as_micros()
+                ],
+                |r| Ok((r.get(0)?, r.get(1)?)),
+            )
+            .and_then(|rows| rows.collect())
+            .map_err(sql("purge"))?;
+        let at_end = rows.len() < looks;
+        let old: Vec<i64> = rows.iter().filter(|(_, old)| *old).map(|(id, _)| *id).collect();
+        let more = old.len() > limit || !at_end;
+        self.memory.purge_from = match old.get(limit) {
+            Some(_) => old[..limit].last().copied().unwrap_or(0),
+            None if at_end => 0,
+            None => rows.last().map_or(0, |(id, _)| *id),
+        };
+        let done = old.len().min(limit);
+        for id in &old[..done] {
+            self.forget_task(*id)?;
+        }
+        self.purge_lists(retention, now)?;
+        Ok(Upkept { done, more, ready: vec![] })
+    }
+
+    fn forget_task(&mut self, id: i64) -> Result<()> {
+        let completed = self
+            .conn
+            .prepare_cached("SELECT 1 FROM task WHERE id = ?1 AND state = 16")
+            .and_then(|mut s| s.exists([id]))
+            .map_err(sql("purge"))?;
+        self.completed -= i64::from(completed);
+        for text in [
+            "DELETE FROM step WHERE task = ?1",
+            "DELETE FROM attempt WHERE task = ?1",
+            "DELETE FROM dead_letter WHERE task = ?1",
+            "DELETE FROM parent_due WHERE parent = ?1",
+            "DELETE FROM task WHERE id = ?1",
+        ] {
+            self.run("purge", text, params![id])?;
+        }
+        Ok(())
+    }
+
+    fn purge_lists(&self, retention: &Retention, now: Timestamp) -> Result<()> {
+        // The newest row stays: its position is where numbering goes on.
+        let text = "DELETE FROM event WHERE position IN (
+              SELECT position FROM event WHERE position < (SELECT max(position) FROM event)
+              ORDER BY position LIMIT 1000) AND at < ?1";
+        self.run("purge", text, params![now.minus(retention.events).as_micros()])?;
+        let text = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT 1000) AND at < ?1";
+        self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
+        Ok(())
+    }
+
+    fn forget_keys(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let mut done = 0;
+        for table in ["idempotency", "unique_key"] {
+            let text = format!(
+                "DELETE FROM {table} WHERE key IN (SELECT key FROM {table} WHERE until <= ?1 LIMIT ?2)"
+            );
+            done += self.run("keys", &text, params![now.as_micros(), limit - done])?;
+        }
+        Ok(Upkept { done, more: done == limit, ready: vec![] })
+    }
+
+    fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let text =
+            "SELECT id FROM node WHERE lease_until <= ?1 AND NOT announced ORDER BY id LIMIT ?2";
+        let lost = self.ids(text, params![now.as_micros(), limit])?;
+        let mut done = lost.len();
+        for id in lost {
+            let node = NodeId::from_key(id.key());
+            self.out.push(node_event(EventName::NodeLost, node, now));
+            self.run("nodes", "UPDATE node SET announced = 1 WHERE id = ?1", params![id.key()])?;
+        }
+        let text =
+            "DELETE FROM node WHERE lease_until <= ?1 AND id NOT IN (SELECT node FROM lease)";
+        done += self.run("nodes", text, params![now.minus(NODE_KEPT).as_micros()])?;
+        Ok(Upkept { done, more: false, ready: vec![] })
+    }
+}
+
+fn gone(id: TaskId) -> Error {
+    Error::corrupt("upkeep", format!("{id} is listed and has no row"))
+}

@@ -1,0 +1,152 @@
+//! The one thread that writes. It takes what is waiting, at most so many
+//! commands and bytes, runs all of it in one transaction, commits once and
+//! answers everybody: group commit without an artificial delay. A command that
+//! is refused leaves no trace, because it is refused before it writes; should
+//! SQLite itself fail within a group, the group is rolled back and each command
+//! runs alone, so that one bad command never fails its neighbours.
+
+use super::error::{closed, is_fatal, sql};
+use super::tx::{Memory, Tx};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::{Error, Result};
+
+/// Most commands in one transaction.
+const GROUP_MAX: usize = 1000;
+/// Most bytes of commands in one transaction.
+const GROUP_BYTES: usize = 1024 * 1024;
+/// Commands that may wait for the writer; submitters wait beyond that.
+pub(super) const WAITING_MAX: usize = 4096;
+
+/// A command on its way to the writer.
+pub(super) trait Command: Send {
+    /// Runs it and keeps the answer.
+    fn run(&mut self, tx: &mut Tx<'_>);
+    /// The error that forbids a commit, if the run ended in one.
+    fn is_fatal(&self) -> bool;
+    /// The run was refused: what it pushed must go.
+    fn is_refused(&self) -> bool;
+    /// Replaces the answer: the commit did not happen.
+    fn fail(&mut self, error: Error);
+    /// Tells the caller.
+    fn reply(self: Box<Self>);
+    fn bytes(&self) -> usize;
+}
+
+struct Job<T, F> {
+    work: F,
+    bytes: usize,
+    answer: Option<Result<T>>,
+    caller: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T> + Send> Command for Job<T, F> {
+    fn run(&mut self, tx: &mut Tx<'_>) {
+        self.answer = Some((self.work)(tx));
+    }
+
+    fn is_fatal(&self) -> bool {
+        matches!(&self.answer, Some(Err(error)) if is_fatal(error))
+    }
+
+    fn is_refused(&self) -> bool {
+        matches!(&self.answer, Some(Err(_)))
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.answer = Some(Err(error));
+    }
+
+    fn reply(self: Box<Self>) {
+        if let Some(answer) = self.answer {
+            // A caller that went away does not want to know.
+            let _ = self.caller.send(answer);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The way to the writer.
+#[derive(Clone)]
+pub(super) struct Writer {
+    commands: mpsc::Sender<Box<dyn Command>>,
+}
+
+impl Writer {
+    /// Runs `work` in a transaction of the writer and waits until it is durable.
+    pub(super) async fn write<T, F>(&self, bytes: usize, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (caller, answer) = oneshot::channel();
+        let job = Box::new(Job { work, bytes, answer: None, caller });
+        self.commands.send(job).await.map_err(|_| closed("write"))?;
+        answer.await.map_err(|_| closed("write"))?
+    }
+}
+
+pub(super) type Commands = mpsc::Receiver<Box<dyn Command>>;
+
+pub(super) fn channel() -> (Writer, Commands) {
+    let (commands, queue) = mpsc::channel(WAITING_MAX);
+    (Writer { commands }, queue)
+}
+
+/// Runs until every [`Writer`] is gone.
+pub(super) fn run(mut conn: Connection, mut memory: Memory, mut commands: Commands) {
+    while let Some(first) = commands.blocking_recv() {
+        let mut bytes = first.bytes();
+        let mut group = vec![first];
+        while group.len() < GROUP_MAX && bytes < GROUP_BYTES {
+            let Ok(next) = commands.try_recv() else { break };
+            bytes += next.bytes();
+            group.push(next);
+        }
+        run_group(&mut conn, &mut memory, &mut group);
+        group.into_iter().for_each(|command| command.reply());
+    }
+}
+
+fn run_group(conn: &mut Connection, memory: &mut Memory, group: &mut [Box<dyn Command>]) {
+    if let Err(error) = transaction(conn, memory, group) {
+        memory.forget();
+        if let [alone] = group {
+            // Its own error says more than the commit's.
+            if !alone.is_refused() {
+                alone.fail(error);
+            }
+            return;
+        }
+        for command in group {
+            run_group(conn, memory, std::slice::from_mut(command));
+        }
+    }
+}
+
+fn transaction(
+    conn: &mut Connection,
+    memory: &mut Memory,
+    group: &mut [Box<dyn Command>],
+) -> Result<()> {
+    let guard = conn
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(sql("begin"))?;
+    let mut tx = Tx::new(&guard, memory);
+    for command in group {
+        let mark = tx.events();
+        command.run(&mut tx);
+        if command.is_fatal() {
+            // Dropping the guard rolls back.
+            return Err(Error::unavailable("write", "the transaction was rolled back"));
+        }
+        if command.is_refused() {
+            tx.forget_events_after(mark);
+        }
+    }
+    tx.finish()?;
+    guard.commit().map_err(sql("commit"))
+}

@@ -1,0 +1,301 @@
+//! Reads a store back and compares it with the model, first difference first.
+//! The feed is read on from where the latest comparison stopped; tasks are
+//! compared when they changed since then, or all of them at the end.
+
+use super::{Model, Row, Step, has_ended};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use windlass_core::checkpoint::{Checkpoint, StepEntry};
+use windlass_core::clock::Timestamp;
+use windlass_core::error::Result;
+use windlass_core::event::Event;
+use windlass_core::filter::Filter;
+use windlass_core::id::TaskId;
+use windlass_core::outcome::{Class, Failure, Reason};
+use windlass_core::state::State;
+use windlass_core::store::{Attempt, DeadLetter, PAGE_MAX, Query, QueueInfo, Reader, Store};
+use windlass_core::task::Task;
+
+/// How much of a store is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// What changed since the latest comparison.
+    Touched,
+    Everything,
+}
+
+type Verdict = std::result::Result<(), String>;
+
+fn same<T: PartialEq + Debug>(what: &str, store: T, model: T) -> Verdict {
+    if store == model {
+        return Ok(());
+    }
+    Err(format!("{what}: the store has {store:?}, the model {model:?}"))
+}
+
+fn read<T>(what: &str, answer: Result<T>) -> std::result::Result<T, String> {
+    answer.map_err(|e| format!("reading {what}: {e}"))
+}
+
+impl Model {
+    /// Compares a store with the model; the error names the first difference.
+    pub async fn compare(&mut self, store: &dyn Store, now: Timestamp, scope: Scope) -> Verdict {
+        let found = self.differences(store, now, scope).await;
+        found.map_err(|what| self.complain(&what))
+    }
+
+    async fn differences(&mut self, store: &dyn Store, now: Timestamp, scope: Scope) -> Verdict {
+        self.read_feed(store).await?;
+        let ids: Vec<TaskId> = match scope {
+            Scope::Touched => self.touched.iter().copied().collect(),
+            Scope::Everything => self.tasks.keys().copied().collect(),
+        };
+        for id in ids {
+            self.compare_task(store, id).await.map_err(|what| format!("{id} {what}"))?;
+        }
+        self.touched.clear();
+        self.compare_nodes(store).await?;
+        self.compare_queues(store).await?;
+        if scope == Scope::Everything {
+            self.compare_dead_letters(store, now).await?;
+            self.compare_counts(store).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_feed(&mut self, store: &dyn Reader) -> Verdict {
+        loop {
+            let events = read("events", store.events(self.seen, PAGE_MAX).await)?;
+            for event in &events {
+                if event.position <= self.seen {
+                    return Err(format!("{event:?} comes after {:?}", self.seen));
+                }
+                self.seen = event.position;
+                self.take_event(event)?;
+            }
+            if events.is_empty() {
+                break;
+            }
+        }
+        same("events of places", self.seen_places, self.places.len())?;
+        let missing = self.tasks.values().find(|row| row.fed != row.events.len());
+        match missing {
+            Some(row) => Err(format!("{} misses events {:?}", row.id(), &row.events[row.fed..])),
+            None => Ok(()),
+        }
+    }
+
+    fn take_event(&mut self, event: &Event) -> Verdict {
+        let Some(id) = event.task else {
+            let expected = self.places.get(self.seen_places).copied();
+            self.seen_places += 1;
+            return same("event of a place", Some(event.name), expected);
+        };
+        let row = self.tasks.get_mut(&id).ok_or(format!("{event:?} of an unknown task"))?;
+        let (n, name) = (row.fed, row.events.get(row.fed).copied());
+        same(&format!("{id} event"), (event.n as usize, Some(event.name)), (n + 1, name))?;
+        same(&format!("{id} event's queue"), event.queue.as_ref(), Some(&row.new.queue))?;
+        same(&format!("{id} event's kind"), event.kind.as_ref(), Some(&row.new.kind))?;
+        row.fed += 1;
+        Ok(())
+    }
+
+    async fn compare_task(&self, store: &dyn Reader, id: TaskId) -> Verdict {
+        let row = &self.tasks[&id];
+        let task = read("the task", store.task(id).await)?.ok_or("is not in the store")?;
+        compare_fields(row, &task)?;
+        compare_progress(row, &task)?;
+        if row.attempt == 0 {
+            return Ok(());
+        }
+        compare_checkpoint(row, read("its checkpoint", store.checkpoint(id).await)?)?;
+        compare_attempts(row, &read("its attempts", store.attempts(id).await)?)?;
+        if self.children_of.contains_key(&id) {
+            let frozen = row.totals.filter(|_| has_ended(row.state));
+            let totals = read("its children", store.children(id).await)?;
+            same("children", totals, frozen.unwrap_or(self.totals(id)))?;
+        }
+        Ok(())
+    }
+
+    async fn compare_nodes(&self, store: &dyn Reader) -> Verdict {
+        let mut found = read("nodes", store.nodes().await)?;
+        found.sort_by_key(|n| n.id);
+        let ids: Vec<_> = found.iter().map(|n| n.id).collect();
+        same("nodes", ids, self.nodes.keys().copied().collect())?;
+        for info in found {
+            let host = &self.nodes[&info.id];
+            let what = format!("{} ", info.id);
+            same(&format!("{what} lease"), info.lease_until, host.lease_until)?;
+            same(&format!("{what} slot"), info.slot, host.slot)?;
+            same(&format!("{what} name"), &info.name, &host.new.name)?;
+            same(&format!("{what} queues"), &info.queues, &host.new.queues)?;
+            same(&format!("{what} stage"), info.stage, host.stage)?;
+            same(&format!("{what} paused"), info.paused, host.paused)?;
+            same(&format!("{what} active"), info.active, self.held_by(info.id).len() as u64)?;
+            same(&format!("{what} consumed"), info.consumed, host.consumed)?;
+            same(&format!("{what} failed"), info.failed, host.failed)?;
+        }
+        Ok(())
+    }
+
+    async fn compare_queues(&self, store: &dyn Reader) -> Verdict {
+        let found = read("queues", store.queues().await)?;
+        let mut names: Vec<_> = self.tasks.values().map(|r| &r.new.queue).collect();
+        names.extend(&self.paused);
+        names.extend(found.iter().map(|q| &q.name));
+        names.sort();
+        names.dedup();
+        for name in names {
+            let count = |is: fn(&Row) -> bool| {
+                self.tasks.values().filter(|r| r.new.queue == *name && is(r)).count() as u64
+            };
+            let expected = (
+                self.paused.contains(name),
+                count(Row::is_ready),
+                count(|r| r.leased),
+                count(Row::waits_for_time),
+            );
+            let info = found.iter().find(|q| q.name == *name);
+            let parts = |q: &QueueInfo| (q.paused, q.queued, q.running, q.later);
+            let store = info.map_or((false, 0, 0, 0), parts);
+            same(&format!("queue {name} (paused, queued, running, later)"), store, expected)?;
+        }
+        Ok(())
+    }
+
+    async fn compare_dead_letters(&self, store: &dyn Reader, now: Timestamp) -> Verdict {
+        let mut found = vec![];
+        let mut before = None;
+        loop {
+            let query = Query { filter: Filter::default(), before, limit: PAGE_MAX };
+            let page = read("dead letters", store.dead_letters(query, now).await)?;
+            found.extend(page.items);
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        let ids: Vec<_> = found.iter().filter_map(|d| d.task).collect();
+        same("dead letters", ids, self.dead.iter().rev().copied().collect())?;
+        for letter in found {
+            let row = letter.task.map(|id| &self.tasks[&id]).ok_or("no task")?;
+            compare_letter(row, &letter).map_err(|what| format!("{} {what}", row.id()))?;
+        }
+        Ok(())
+    }
+
+    async fn compare_counts(&self, store: &dyn Reader) -> Verdict {
+        let stats = read("stats", store.stats().await)?;
+        let mut states: BTreeMap<State, u64> = BTreeMap::new();
+        for row in self.tasks.values() {
+            *states.entry(row.state).or_default() += 1;
+        }
+        same("tasks by state", stats.states, states)?;
+        same("number of dead letters", stats.dead_letters, self.dead.len() as u64)?;
+        same("outbox", stats.outbox, self.outbox_len() as u64)?;
+        same("newest event", stats.newest_event, self.seen)?;
+        let due = self.tasks.values().filter(|r| r.waits_for_time()).map(|r| r.due_at).min();
+        same("next due", read("next due", store.next_due().await)?, due)
+    }
+}
+
+fn compare_fields(row: &Row, task: &Task) -> Verdict {
+    let standing = &task.standing;
+    same("state", standing.state, row.state)?;
+    same("leased", standing.leased, row.leased)?;
+    same("token", standing.token, row.token)?;
+    same("version", standing.version, row.version)?;
+    same("run", standing.run, row.run)?;
+    same("attempt", standing.attempt, row.attempt)?;
+    same("retries", standing.retries, row.retries)?;
+    same("crashes", standing.crashes, row.crashes)?;
+    same("requests", standing.requests, row.requests)?;
+    same("held_from", standing.held_from, row.held_from)?;
+    same("node", standing.node, row.node)?;
+    same("events", standing.event_n as usize, row.events.len())?;
+    same("started_at", standing.started_at, row.started_at)?;
+    same("finished_at", standing.finished_at, row.finished_at)?;
+    same("waiting_on", &standing.waiting_on, &row.waiting_on)?;
+    if !row.leased && !has_ended(row.state) {
+        same("due_at", standing.due_at, row.due_at)?;
+    }
+    same("kind", &task.kind, &row.new.kind)?;
+    same("queue", &task.queue, &row.new.queue)?;
+    same("priority", task.priority, row.new.priority)?;
+    same("payload", &task.payload, &row.new.payload)?;
+    same("parent", task.parent, row.parent())?;
+    same("extras", &task.extras, &row.new.extras)?;
+    same("created_at", task.created_at, row.created_at)?;
+    same("deadline", task.deadline, row.deadline)
+}
+
+/// While a node holds the task, absent means unchanged.
+fn compare_progress(row: &Row, task: &Task) -> Verdict {
+    let standing = &task.standing;
+    let known = |absent: bool| !(row.leased && absent);
+    if known(standing.result.is_none()) {
+        same("result", &standing.result, &row.result)?;
+    }
+    if known(standing.progress.is_none()) {
+        same("progress", &standing.progress, &row.progress)?;
+    }
+    if known(standing.failure.is_none()) {
+        let parts = |f: &Option<Failure>| f.as_ref().map(|f| (f.reason, f.error.class));
+        same("failure", parts(&standing.failure), parts(&row.failure))?;
+    }
+    if let (Some(totals), false) = (row.totals, has_ended(row.state) && row.totals.is_none()) {
+        same("totals", standing.children, Some(totals))?;
+    }
+    Ok(())
+}
+
+type StepWords<'a> = (&'a str, u64, i64, bool);
+
+fn words_of(step: &Step) -> StepWords<'_> {
+    (&step.record.name, step.record.version.0, step.record.outcome.code(), step.live)
+}
+
+fn words_of_entry(entry: &StepEntry) -> StepWords<'_> {
+    (&entry.record.name, entry.record.version.0, entry.record.outcome.code(), entry.live)
+}
+
+fn compare_checkpoint(row: &Row, found: Option<Checkpoint>) -> Verdict {
+    let live: Vec<_> = row.steps.iter().filter(|s| s.live).collect();
+    let Some(found) = found else {
+        return same("steps of its checkpoint", 0, live.len());
+    };
+    same("its checkpoint's version", found.version, row.version)?;
+    let expected: Vec<_> = live.iter().map(|s| words_of(s)).collect();
+    same("its checkpoint", found.entries.iter().map(words_of_entry).collect(), expected)?;
+    let records = found.entries.iter().map(|e| &e.record).collect::<Vec<_>>();
+    same("its checkpoint's data", records, live.iter().map(|s| &s.record).collect())
+}
+
+fn compare_attempts(row: &Row, found: &[Attempt]) -> Verdict {
+    let tokens: Vec<_> = found.iter().map(|a| a.token).collect();
+    same("attempts", tokens, row.attempts.iter().map(|a| a.token).collect())?;
+    for (found, own) in found.iter().zip(&row.attempts) {
+        let what = format!("attempt {} ", own.token.0);
+        same(&format!("{what} ended"), found.ended, own.ended)?;
+        same(&format!("{what} node"), found.node, own.node)?;
+        same(&format!("{what} started"), found.started_at, own.started_at)?;
+        let numbers = (found.run, found.attempt);
+        same(&format!("{what} (run, attempt)"), numbers, (own.run, own.attempt))?;
+        let steps = row.steps.iter().filter(|s| s.token == own.token).map(words_of).collect();
+        let there: Vec<_> = found.steps.iter().map(words_of_entry).collect();
+        same(&format!("{what} steps"), there, steps)?;
+    }
+    Ok(())
+}
+
+fn compare_letter(row: &Row, letter: &DeadLetter) -> Verdict {
+    let failure: Option<(Option<Reason>, Class)> =
+        row.failure.as_ref().map(|f| (f.reason, f.error.class));
+    same("dead letter", Some((Some(letter.reason), letter.class)), failure)?;
+    same("dead letter's attempts", letter.attempts, row.attempt)?;
+    same("dead letter's node", letter.node, row.node)?;
+    same("dead letter's time", Some(letter.at), row.finished_at)?;
+    same("dead letter's kind", &letter.kind, &row.new.kind)?;
+    same("dead letter's queue", &letter.queue, &row.new.queue)
+}
