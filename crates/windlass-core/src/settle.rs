@@ -103,6 +103,13 @@ pub fn settle(
     with_alternatives(verdict, attempted)
 }
 
+/// What a lease that ends without a word from user code leads to: back to
+/// where the task came from, or where people wanted it.
+pub fn released(state: State) -> Settlement {
+    let back = if state == State::RollingBack { State::RollingBack } else { State::Queued };
+    with_alternatives(Verdict::to(back), Attempted { state, retries: 0 })
+}
+
 fn judge(
     outcome: Outcome,
     rules: Rules<'_>,

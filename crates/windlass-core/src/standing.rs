@@ -12,7 +12,7 @@ use crate::id::NodeId;
 use crate::json::Json;
 use crate::lease::{AfterCrash, PoisonRule, Requests, Token};
 use crate::outcome::{Class, Failure, Reason, TaskError, WaitingOn};
-use crate::settle::{Settlement, Verdict};
+use crate::settle::{Settlement, Verdict, released};
 use crate::state::State;
 use crate::task::{Card, Progress};
 use serde_json::json;
@@ -224,15 +224,16 @@ impl Standing {
         self.requests = requests;
     }
 
-    /// A claim whose answer got lost: back to where it came from.
-    pub fn give_back(&mut self, now: Timestamp) {
-        if self.state == State::Running {
-            self.state = State::Queued;
-        }
-        self.leased = false;
-        self.requests = Requests::NONE;
-        self.due_at = now;
-        self.updated_at = now;
+    /// A claim whose answer got lost: back to where the task came from, nothing
+    /// burnt. What people asked of it meanwhile happens now.
+    pub fn give_back(
+        &mut self,
+        card: &Card,
+        now: Timestamp,
+        guard: Guard,
+        out: &mut Events,
+    ) -> Result<()> {
+        self.close(card, &released(self.state), now, guard, out)
     }
 
     /// A recorded step: the version rises, the crash counter falls.

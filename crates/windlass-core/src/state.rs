@@ -113,9 +113,7 @@ impl State {
         }
     }
 
-    /// The small number stores keep instead of the word. Never renumber. None is
-    /// 0 or 1: SQLite stores those without a byte, so a row would grow when its
-    /// task ends and could no longer be overwritten in place.
+    /// The small number stores keep instead of the word. Never renumber.
     pub const fn code(self) -> i64 {
         match self {
             Scheduled => 2,

@@ -46,8 +46,8 @@ impl History {
             wanted,
             lanes,
             max: self.rng.random_range(0..8),
-            poison: PoisonRule { limit: [3, 3, 2, 1, 0][self.pick(5)] },
-            begins: self.chance(60),
+            poison: PoisonRule { limit: [3, 2, 2, 1, 1, 0][self.pick(6)] },
+            begins: self.chance(70),
         };
         self.perform(Op::Claim(claim)).await
     }

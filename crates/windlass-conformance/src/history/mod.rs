@@ -6,15 +6,17 @@
 
 mod claims;
 mod people;
+mod report;
 mod submits;
 mod writes;
+
+pub use report::{EXPECTED, EXPECTED_FAULTS, Report};
 
 use crate::faults::{FaultyStore, Odds};
 use crate::model::{Answer, Model, Op, Scope, Took};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::Code;
@@ -33,54 +35,8 @@ const REMEMBERED: usize = 40;
 /// A job that is not done after so many calls never will be.
 const CALLS_MAX: usize = 10_000;
 
-/// What really happened, so that a test can fail when something did not.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    counts: BTreeMap<String, u64>,
-}
-
-impl Report {
-    /// How often it happened; see [`Report::names`] for the words.
-    pub fn count(&self, name: &str) -> u64 {
-        self.counts.get(name).copied().unwrap_or(0)
-    }
-
-    pub fn names(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.counts.iter().map(|(name, n)| (name.as_str(), *n))
-    }
-
-    /// Adds another history's counts.
-    pub fn merge(&mut self, other: &Report) {
-        for (name, n) in other.names() {
-            self.add(name, n);
-        }
-    }
-
-    /// The names among `wanted` that never happened.
-    pub fn missing<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
-        wanted.iter().copied().filter(|name| self.count(name) == 0).collect()
-    }
-
-    fn add(&mut self, name: &str, n: u64) {
-        match self.counts.get_mut(name) {
-            Some(count) => *count += n,
-            None => drop(self.counts.insert(name.to_owned(), n)),
-        }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counts.iter().try_for_each(|(name, n)| writeln!(f, "{n:>8} {name}"))
-    }
-}
-
 /// Runs `ops` random operations on an empty store and compares as it goes.
-pub async fn run_history(
-    store: Arc<dyn Store>,
-    seed: u64,
-    ops: usize,
-) -> Result<Report, String> {
+pub async fn run_history(store: Arc<dyn Store>, seed: u64, ops: usize) -> Result<Report, String> {
     History::new(store, None, seed).run(ops).await
 }
 
@@ -213,7 +169,7 @@ impl History {
         let limit = self.rng.random_range(1..6);
         let op = match self.dice(10) {
             0..4 => Op::Upkeep { job: Job::Promote, limit },
-            4..5 => Op::Upkeep { job: Job::Expire, limit },
+            4..5 => Op::Exhaust { job: Job::Expire, limit },
             5..8 => Op::Exhaust { job: Job::Children, limit },
             8..9 => Op::Exhaust { job: Job::Keys, limit },
             _ => Op::Exhaust { job: Job::Nodes, limit },
@@ -275,17 +231,20 @@ impl History {
     /// Calls the store until it answers, mirrors every commit in the model, and
     /// compares the answers. A claim whose answer is lost is not sent again.
     async fn perform(&mut self, op: Op) -> Result<(), String> {
+        let mut seen = None;
         loop {
             let got = self.call(&op).await?;
             let lost = self.faults.is_some() && is_unavailable(&got);
             let reached = self.reached().filter(|_| !matches!(op, Op::Exhaust { .. })).unwrap_or(1);
             let mut expected = None;
-            for again in 0..reached {
-                let before = self.model.fingerprint();
+            for _ in 0..reached {
                 expected = Some(self.model.apply(&op, self.now));
-                if again > 0 && must_not_change(&op) && before != self.model.fingerprint() {
+                let print = (lost || reached > 1 || seen.is_some()) && must_not_change(&op);
+                let print = print.then(|| self.model.fingerprint());
+                if print.is_some() && seen.is_some() && seen != print {
                     return Err(self.model.complain("the model itself changed by a repetition"));
                 }
+                seen = print;
             }
             if lost {
                 self.note(if reached == 0 { "fault.before" } else { "fault.after" });
@@ -299,6 +258,7 @@ impl History {
                 self.note("fault.repeat");
             }
             match expected {
+                _ if matches!(op, Op::Outbox(_)) => self.check_outbox(&op, &got)?,
                 Some(expected) if expected != got => return Err(self.differ(&got, &expected)),
                 _ => {}
             }
@@ -323,9 +283,7 @@ impl History {
                 let answer = store.claim(claim, now).await.map_err(|e| e.code());
                 Answer::Claimed(answer.map(|all| all.iter().map(Took::from).collect()))
             }
-            Op::Renew(renewal) => {
-                Answer::Renewed(store.renew(renewal, now).await.map_err(|e| e.code()))
-            }
+            Op::Renew(renewal) => Answer::renewed(store.renew(renewal, now).await),
             Op::Record(writes) => {
                 let answer = store.record(writes, now).await.map_err(|e| e.code());
                 let item = |item: windlass_core::Result<_>| item.map_err(|e| e.code());
@@ -334,7 +292,7 @@ impl History {
             Op::Change(change) => Answer::changed(store.change(change, person(), now).await),
             Op::Upkeep { job, limit } => Answer::upkept(store.upkeep(job, limit, now).await),
             Op::Exhaust { job, limit } => self.exhaust(job, limit).await?,
-            Op::Outbox(op) => self.call_outbox(op).await?,
+            Op::Outbox(op) => Answer::Outbox(store.outbox(op, now).await.map_err(|e| e.code())),
         })
     }
 
@@ -434,6 +392,7 @@ fn is_unavailable(answer: &Answer) -> bool {
         Answer::Claimed(answer) => answer.as_ref().err() == Some(&Code::StoreUnavailable),
         Answer::Renewed(answer) => answer.as_ref().err() == Some(&Code::StoreUnavailable),
         Answer::Recorded(answer) => answer.as_ref().err() == Some(&Code::StoreUnavailable),
+        Answer::Outbox(answer) => answer.as_ref().err() == Some(&Code::StoreUnavailable),
         Answer::Upkept(answer) => answer.as_ref().err() == Some(&Code::StoreUnavailable),
         Answer::Changed(items) => items.contains(&lost),
         Answer::Joined(..) | Answer::Done => false,
@@ -445,9 +404,7 @@ fn must_not_change(op: &Op) -> bool {
     match op {
         Op::Submit(_) | Op::Renew(_) => true,
         // A write without step or settlement has nothing to be known by.
-        Op::Record(writes) => {
-            writes.iter().all(|w| w.settle.is_some() || !w.steps.is_empty())
-        }
+        Op::Record(writes) => writes.iter().all(|w| w.settle.is_some() || !w.steps.is_empty()),
         _ => false,
     }
 }

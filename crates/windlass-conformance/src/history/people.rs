@@ -6,30 +6,49 @@ use super::History;
 use crate::model::{Answer, Op};
 use rand::RngExt;
 use std::time::Duration;
-use windlass_core::clock::Now;
 use windlass_core::control::{Changed, TaskChange};
 use windlass_core::error::Code;
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::json::Json;
+use windlass_core::state::State;
 use windlass_core::store::{Change, NodeChange, OutboxOp, QueueChange};
 
 impl History {
     pub(super) async fn change_tasks(&mut self) -> Result<(), String> {
         let len = if self.chance(75) { 1 } else { self.rng.random_range(2..5) };
-        let mut ids: Vec<TaskId> = (0..len).filter_map(|_| self.any_task()).collect();
+        let dice = self.dice(100);
+        let states: &[State] = match dice {
+            0..20 => &[State::Running, State::Waiting, State::Retrying],
+            20..38 => &[State::Running, State::RollingBack, State::Queued, State::Waiting],
+            38..58 => &[State::Paused],
+            58..76 => &[State::Failed, State::Cancelled],
+            76..86 => &[State::Failed, State::Retrying, State::Running],
+            _ => &[State::Failed],
+        };
+        let mut ids: Vec<TaskId> = (0..len).filter_map(|_| self.task_in(states)).collect();
         if self.chance(4) {
             ids.push(TaskId::from_key(11));
         }
-        let change = match self.dice(100) {
-            0..22 => TaskChange::Cancel,
-            22..40 => TaskChange::Pause,
-            40..58 => TaskChange::Resume,
-            58..74 => self.requeue(&ids),
-            74..86 => TaskChange::Rollback,
+        let change = match dice {
+            0..20 => TaskChange::Cancel,
+            20..38 => TaskChange::Pause,
+            38..58 => TaskChange::Resume,
+            58..76 => self.requeue(&ids),
+            76..86 => TaskChange::Rollback,
             86..93 => TaskChange::Discard,
             _ => TaskChange::EditPayload(self.new_payload()),
         };
         self.perform(Op::Change(Change::Tasks { ids, change })).await
+    }
+
+    /// Half of the time one where the change may mean something.
+    fn task_in(&mut self, states: &[State]) -> Option<TaskId> {
+        if self.chance(50) {
+            return self.any_task();
+        }
+        let fits = self.model.tasks.values().filter(|r| states.contains(&r.state));
+        let ids: Vec<TaskId> = fits.map(|r| r.id()).collect();
+        if ids.is_empty() { self.any_task() } else { Some(ids[self.pick(ids.len())]) }
     }
 
     fn new_payload(&mut self) -> Json {
@@ -67,7 +86,7 @@ impl History {
 
     pub(super) async fn outbox(&mut self) -> Result<(), String> {
         let node = self.any_node();
-        let held = self.model.letters_held(node);
+        let held = self.model.letters_of(node);
         let op = match self.dice(10) {
             0..4 if !held.is_empty() => OutboxOp::Done { node, seqs: held },
             4..5 if !held.is_empty() => {
@@ -83,15 +102,22 @@ impl History {
         self.perform(Op::Outbox(op)).await
     }
 
-    pub(super) async fn call_outbox(&mut self, op: OutboxOp) -> Result<Answer, String> {
-        let rows = match self.store.outbox(op.clone(), Now::At(self.now)).await {
-            Ok(rows) => rows,
-            Err(e) if self.faults.is_some() => return Ok(Answer::Changed(vec![Err(e.code())])),
-            Err(e) => return Err(self.model.complain(&format!("{op:?}: {e}"))),
+    pub(super) fn check_outbox(&mut self, op: &Op, got: &Answer) -> Result<(), String> {
+        let Answer::Outbox(Ok(rows)) = got else {
+            return Err(self.model.complain(&format!("the store answers {got:?}")));
         };
-        self.report.add("outbox.rows", rows.len() as u64);
-        self.model.taken(&op, &rows, self.now).map_err(|what| self.model.complain(&what))?;
-        Ok(Answer::Done)
+        match op {
+            Op::Outbox(OutboxOp::Take { node, max, .. }) => {
+                self.report.add("outbox.taken", rows.len() as u64);
+                let found = self.model.check_letters(*node, *max, rows, self.now);
+                found.map_err(|what| self.model.complain(&what))
+            }
+            Op::Outbox(OutboxOp::Done { seqs, .. }) => {
+                self.report.add("outbox.done", seqs.len() as u64);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn learn_change(&mut self, change: &Change, answer: &[Result<Changed, Code>]) {

@@ -58,8 +58,7 @@ impl History {
         new.queue = queues[self.pick(queues.len())].clone();
         new.priority = [0, 0, 0, 0, -10, -3, 5, 10][self.pick(8)];
         if self.chance(25) {
-            let policies =
-                [Policy::All, Policy::AllowErrors, Policy::FailFast, Policy::AtLeast(2)];
+            let policies = [Policy::All, Policy::AllowErrors, Policy::FailFast, Policy::AtLeast(2)];
             new.extras_mut().children_policy = Some(policies[self.pick(4)]);
         }
         new

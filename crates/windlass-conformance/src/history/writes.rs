@@ -3,7 +3,7 @@
 //! state and exact repetitions.
 
 use super::{History, remember};
-use crate::model::{Op, Row};
+use crate::model::Op;
 use rand::RngExt;
 use std::time::Duration;
 use windlass_core::checkpoint::{StepOutcome, StepRecord, Version};
@@ -11,42 +11,76 @@ use windlass_core::children::Then;
 use windlass_core::error::Code;
 use windlass_core::json::Json;
 use windlass_core::lease::{LeaseKey, Token};
-use windlass_core::outcome::{Class, Outcome, StepRef, TaskError, WaitingOn};
+use windlass_core::outcome::{Class, Outcome, Reason, StepRef, TaskError, WaitingOn};
 use windlass_core::retry::{Exponential, Jitter};
 use windlass_core::settle::{Attempted, Rules, Settlement, UnknownErrors, settle};
 use windlass_core::state::State;
-use windlass_core::store::{Write, Written};
-use windlass_core::task::{ChildOf, Progress};
+use windlass_core::store::{AttemptEnd, Write, Written};
+use windlass_core::task::{ChildOf, Progress, Unique};
 
 const RETRY: Exponential = Exponential {
-    retries: 2,
+    retries: 1,
     first: Duration::from_secs(3),
     factor: 2.0,
     cap: Duration::from_secs(60),
     jitter: 0.1,
 };
 
+/// What a write about a task must know of it.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    run: u32,
+    state: State,
+    version: u64,
+    retries: u32,
+}
+
 impl History {
     pub(super) async fn record(&mut self) -> Result<(), String> {
         let len = if self.chance(60) { 1 } else { self.rng.random_range(2..6) };
         let mut writes: Vec<Write> = vec![];
         for _ in 0..len {
-            if !self.writes.is_empty() && self.chance(12) {
+            let write = if !self.writes.is_empty() && self.chance(12) {
                 let which = self.pick(self.writes.len());
-                writes.push(self.writes[which].clone());
-                continue;
+                self.writes[which].clone()
+            } else {
+                let Some(lease) = self.some_lease() else { continue };
+                // Two writes of one batch about one task need rising versions.
+                let earlier = writes.iter().filter(|w| w.lease.task == lease.task);
+                let newest = earlier.flat_map(|w| &w.steps).map(|s| s.version.0).max();
+                self.write(lease, newest)
+            };
+            if !self.is_doubtful(&write, &writes) {
+                writes.push(write);
             }
-            let Some(lease) = self.some_lease() else { continue };
-            // Two writes of one batch about one task need rising versions.
-            let earlier = writes.iter().filter(|w| w.lease.task == lease.task);
-            let newest = earlier.flat_map(|w| &w.steps).map(|s| s.version.0).max();
-            writes.push(self.write(lease, newest));
         }
         if writes.is_empty() {
             return Ok(());
         }
         writes.iter().for_each(|w| remember(&mut self.writes, w.clone()));
         self.perform(Op::Record(writes)).await
+    }
+
+    /// A settlement of a lease that another settlement has ended, and that is so
+    /// like it that a store cannot know it from a repetition: nobody can say
+    /// what the answer must be.
+    fn is_doubtful(&self, write: &Write, batch: &[Write]) -> bool {
+        let Some(settlement) = &write.settle else { return false };
+        let row = &self.model.tasks[&write.lease.task];
+        if row.writes.contains(write) {
+            return false;
+        }
+        if batch.iter().any(|w| w.lease.task == write.lease.task && w.settle.is_some()) {
+            return true;
+        }
+        let ended = row.attempts.iter().find(|a| a.token == write.lease.token);
+        let ended = ended.and_then(|a| a.ended).map(|(end, _)| end);
+        let others = [&settlement.if_cancelled, &settlement.if_paused, &settlement.if_rolled_back];
+        let mut verdicts = others.into_iter().flatten().chain([&settlement.verdict]);
+        // Outputs go away when a task completes; the rest of a step stays.
+        let words = |s: &StepRecord| (s.version, s.name.clone(), s.outcome);
+        let stored = |step: &StepRecord| row.steps.iter().any(|s| words(&s.record) == words(step));
+        verdicts.any(|v| ended == Some(AttemptEnd::Settled(v.to))) && write.steps.iter().all(stored)
     }
 
     fn some_lease(&mut self) -> Option<LeaseKey> {
@@ -68,14 +102,16 @@ impl History {
     }
 
     fn write(&mut self, lease: LeaseKey, newest: Option<u64>) -> Write {
-        let row = self.model.tasks[&lease.task].clone();
+        let row = &self.model.tasks[&lease.task];
+        let now =
+            Held { run: row.run, state: row.state, version: row.version.0, retries: row.retries };
         let mut write = Write::new(lease);
         write.begins = self.chance(20);
         if self.chance(4) {
             write.keep_steps = Some((self.pick(4), "changed plan".to_owned()));
         }
         if self.chance(60) {
-            write.steps = self.steps(&row, newest);
+            write.steps = self.steps(now, newest);
         }
         if self.chance(10) {
             let total = 10;
@@ -83,16 +119,17 @@ impl History {
             write.progress = Some(Progress { done, total, note: None, data: None });
         }
         if self.chance(8) {
-            self.add_children(&mut write, &row);
+            self.add_children(&mut write, now);
         }
         if self.chance(45) {
-            write.settle = Some(self.settlement(&row));
+            let waits = !write.children.is_empty() && self.chance(60);
+            write.settle = Some(self.settlement(now, waits));
         }
         write
     }
 
-    fn steps(&mut self, row: &Row, newest: Option<u64>) -> Vec<StepRecord> {
-        let mut version = newest.unwrap_or(row.version.0);
+    fn steps(&mut self, row: Held, newest: Option<u64>) -> Vec<StepRecord> {
+        let mut version = newest.unwrap_or(row.version);
         if version > 0 && self.chance(5) {
             version -= 1;
         }
@@ -119,13 +156,17 @@ impl History {
         (0..len).map(step).collect()
     }
 
-    fn add_children(&mut self, write: &mut Write, row: &Row) {
+    fn add_children(&mut self, write: &mut Write, row: Held) {
         for index in 0..self.rng.random_range(1..4) {
             let mut child = self.plain_task();
             let key = format!("{}:s{}:{index}", row.run, self.rng.random_range(1..3));
-            child.child_of = Some(ChildOf { parent: row.id(), key });
+            child.child_of = Some(ChildOf { parent: write.lease.task, key });
             if self.chance(10) {
                 child.extras_mut().steps = Some(vec![]);
+            }
+            if self.chance(5) {
+                let key = format!("live-{}", self.dice(4));
+                child.extras_mut().unique = Some(Unique { key, for_: None });
             }
             write.children.push(child);
         }
@@ -134,8 +175,9 @@ impl History {
         }
     }
 
-    fn settlement(&mut self, row: &Row) -> Settlement {
-        let outcome = self.outcome(row);
+    fn settlement(&mut self, row: Held, waits: bool) -> Settlement {
+        let wait = Outcome::Wait(WaitingOn::Children { then: Then::End });
+        let outcome = if waits { wait } else { self.outcome() };
         let state = match (row.state, self.chance(4)) {
             (State::RollingBack, false) | (State::Running, true) => State::RollingBack,
             _ => State::Running,
@@ -147,8 +189,7 @@ impl History {
         settle(outcome, rules, Attempted { state, retries: row.retries }, self.now, jitter)
     }
 
-    fn outcome(&mut self, row: &Row) -> Outcome {
-        let has_children = row.events.len() > 3 && self.chance(50);
+    fn outcome(&mut self) -> Outcome {
         let until = self.now.plus(Duration::from_millis(u64::from(self.dice(30_000))));
         let step = self.chance(30).then(|| StepRef { name: "s1".to_owned(), index: 0 });
         match self.dice(100) {
@@ -158,13 +199,16 @@ impl History {
             24..32 => Outcome::Fail { reason: "gave up".to_owned(), step },
             32..52 => {
                 let class = Class::ALL[self.pick(Class::ALL.len())];
-                Outcome::Error(TaskError::new(class, "it broke"))
+                let mut error = TaskError::new(class, "it broke");
+                error.retry_after = self.chance(20).then_some(Duration::from_secs(9));
+                error.reason = self.chance(5).then_some(Reason::Undecodable);
+                Outcome::Error(error)
             }
             52..55 => Outcome::Timeout { step },
             55..61 => Outcome::Snooze { until },
             61..64 => Outcome::Limited { name: "openai".to_owned(), until },
             64..80 => {
-                let then = if has_children { Then::Resume } else { Then::End };
+                let then = if self.chance(40) { Then::Resume } else { Then::End };
                 Outcome::Wait(WaitingOn::Children { then })
             }
             80..81 => Outcome::Wait(WaitingOn::Signal { name: "go".to_owned() }),

@@ -1,8 +1,9 @@
 //! What people do, in the model: the changes of tasks written out state by
 //! state, and the pauses of queues and nodes.
 
+use super::record::is_finished;
 use super::row::allowed;
-use super::{Model, Row, UniqueHold, has_ended};
+use super::{Model, Row, Step, has_ended};
 use std::sync::Arc;
 use windlass_core::clock::Timestamp;
 use windlass_core::control::{Changed, TaskChange};
@@ -11,7 +12,7 @@ use windlass_core::event::EventName;
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::outcome::WaitingOn;
 use windlass_core::state::State::{self, *};
-use windlass_core::store::{Change, NodeChange, QueueChange};
+use windlass_core::store::{Change, NodeChange, QueueChange, Stage};
 use windlass_core::task::{ChildOf, NewTask, QueueName, Start};
 
 type Answer = Result<Changed, Code>;
@@ -40,13 +41,18 @@ impl Model {
             TaskChange::Cancel => row.cancel(now),
             TaskChange::Pause => row.pause(),
             TaskChange::Resume => row.resume(now),
+            TaskChange::Rollback if matches!(before, Failed | Cancelled) => {
+                self.key_is_free(id, now)?;
+                self.tasks.get_mut(&id).expect("found above").rollback(now)
+            }
             TaskChange::Rollback => row.rollback(now),
+            TaskChange::Requeue { .. } if !matches!(before, Failed | Cancelled) => {
+                Err(Code::StateConflict)
+            }
             TaskChange::Requeue { from_step, payload } => {
-                if !matches!(before, Failed | Cancelled) {
-                    return Err(Code::StateConflict);
-                }
-                self.take_key_again(id, now)?;
+                self.key_is_free(id, now)?;
                 let row = self.tasks.get_mut(&id).expect("found above");
+                row.knows_step(from_step.as_deref())?;
                 row.requeue(from_step.as_deref(), now);
                 if let Some(payload) = payload {
                     row.new.payload = payload.clone();
@@ -73,21 +79,14 @@ impl Model {
     }
 
     /// A task that lives again needs its unique key again.
-    fn take_key_again(&mut self, id: TaskId, now: Timestamp) -> Result<(), Code> {
+    fn key_is_free(&self, id: TaskId, now: Timestamp) -> Result<(), Code> {
         let Some(key) = self.tasks[&id].unique_key() else { return Ok(()) };
         let held = self.unique.get(&key).filter(|h| h.until.is_none_or(|until| now < until));
-        if held.is_some_and(|h| h.task != id) {
-            return Err(Code::StateConflict);
-        }
-        self.unique.insert(key, UniqueHold { task: id, until: None });
-        Ok(())
+        if held.is_some_and(|h| h.task != id) { Err(Code::StateConflict) } else { Ok(()) }
     }
 
     fn rerun(&mut self, of: TaskId, id: TaskId, now: Timestamp) -> Answer {
         let old = self.tasks.get(&of).ok_or(Code::NotFound)?;
-        if self.tasks.contains_key(&id) {
-            return Ok(Changed::Already);
-        }
         if !has_ended(old.state) {
             return Err(Code::StateConflict);
         }
@@ -103,6 +102,9 @@ impl Model {
             extras: Some(Arc::new(extras)),
             ..old.new.clone()
         };
+        if let Some(row) = self.tasks.get(&id) {
+            return if row.is_from(&new) { Ok(Changed::Already) } else { Err(Code::StateConflict) };
+        }
         self.insert(Row::born(&new, now));
         Ok(Changed::Done)
     }
@@ -118,22 +120,22 @@ impl Model {
 
     fn change_node(&mut self, id: NodeId, change: NodeChange) -> Answer {
         let host = self.nodes.get_mut(&id).ok_or(Code::NotFound)?;
-        let before = (host.paused, host.draining);
+        let before = (host.paused, host.stage);
         let event = match change {
             NodeChange::Pause => {
                 host.paused = true;
                 EventName::NodePaused
             }
             NodeChange::Resume => {
-                (host.paused, host.draining) = (false, false);
+                (host.paused, host.stage) = (false, Stage::Serving);
                 EventName::NodeResumed
             }
             NodeChange::Drain => {
-                host.draining = true;
+                host.stage = Stage::Draining;
                 EventName::NodeDraining
             }
         };
-        let changed = before != (host.paused, host.draining);
+        let changed = before != (host.paused, host.stage);
         Ok(self.told(changed, event))
     }
 
@@ -235,6 +237,23 @@ impl Row {
         }
     }
 
+    fn finished_before(&self, name: &str) -> Option<usize> {
+        let finished = |s: &&Step| s.live && is_finished(&s.record);
+        self.steps.iter().filter(finished).position(|s| s.record.name == name)
+    }
+
+    /// One may requeue from a finished step, a planned one, or the one it
+    /// stopped at.
+    fn knows_step(&self, name: Option<&str>) -> Result<(), Code> {
+        let Some(name) = name else { return Ok(()) };
+        let plan = self.new.extras.as_ref().and_then(|e| e.steps.as_ref());
+        let planned = plan.is_some_and(|p| p.iter().any(|s| s == name));
+        let failed = self.failure.as_ref().and_then(|f| f.error.step.as_ref());
+        let stopped_there = failed.is_some_and(|s| s.name == name);
+        let known = planned || stopped_there || self.finished_before(name).is_some();
+        if known { Ok(()) } else { Err(Code::InvalidFields) }
+    }
+
     fn requeue(&mut self, from_step: Option<&str>, now: Timestamp) {
         let was_failed = self.state == Failed;
         self.state = Queued;
@@ -245,12 +264,9 @@ impl Row {
         self.finished_at = None;
         self.waiting_on = None;
         self.totals = None;
-        if let Some(name) = from_step {
-            let mut cut = false;
-            for step in self.steps.iter_mut().filter(|s| s.live) {
-                cut |= step.record.name == name;
-                step.live = !cut;
-            }
+        let keep = from_step.and_then(|name| self.finished_before(name));
+        if let Some(keep) = keep {
+            self.keep_steps(keep);
         }
         self.tell(EventName::Requeued);
         if was_failed {

@@ -12,7 +12,7 @@ use windlass_core::lease::Requests;
 use windlass_core::outcome::{Class, Reason};
 use windlass_core::state::State;
 use windlass_core::store::{AttemptEnd, Claim, Kinds, Wanted};
-use windlass_core::task::{Kind, QueueName};
+use windlass_core::task::Kind;
 
 /// What one claim may still take.
 struct Room<'a> {
@@ -27,17 +27,9 @@ impl<'a> Room<'a> {
         Room { claim, taken: vec![], by_lane: BTreeMap::new(), by_kind: BTreeMap::new() }
     }
 
-    fn lane_of(&self, queue: &QueueName) -> Option<usize> {
-        self.claim.lanes.iter().position(|lane| lane.queue == *queue)
-    }
-
-    fn is_full(&self) -> bool {
-        self.taken.len() >= self.claim.max
-    }
-
-    fn lane_is_full(&self, lane: usize) -> bool {
-        self.by_lane.get(&lane).is_some_and(|n| *n >= self.claim.lanes[lane].max)
-            || self.claim.lanes[lane].max == 0
+    fn is_full(&self, lane: usize) -> bool {
+        let of_lane = self.by_lane.get(&lane).copied().unwrap_or(0);
+        self.taken.len() >= self.claim.max || of_lane >= self.claim.lanes[lane].max
     }
 
     fn wants(&self, lane: usize, kind: &Kind) -> bool {
@@ -61,79 +53,70 @@ impl Model {
             return Err(Code::LeaseLost);
         }
         let mut room = Room::new(claim);
-        match &claim.wanted {
-            Wanted::Ready => self.claim_ready(&mut room, now),
-            Wanted::Ids(ids) => {
-                for id in ids {
-                    self.claim_id(*id, &mut room, now);
-                }
-            }
-            Wanted::Expired => self.claim_expired(&mut room, now),
-        }
-        Ok(room.taken.iter().map(|id| took(&self.tasks[id])).collect())
-    }
-
-    fn claim_ready(&mut self, room: &mut Room<'_>, now: Timestamp) {
-        for lane in 0..room.claim.lanes.len() {
-            let queue = &room.claim.lanes[lane].queue;
-            if self.paused.contains(queue) {
+        for lane in 0..claim.lanes.len() {
+            if self.paused.contains(&claim.lanes[lane].queue) {
                 continue;
             }
-            let ready = self.tasks.values().filter(|r| r.new.queue == *queue && r.is_ready());
-            let mut line: Vec<_> = ready.map(|r| (Reverse(r.new.priority), r.id())).collect();
-            line.sort();
-            for (_, id) in line {
-                if room.is_full() || room.lane_is_full(lane) {
+            for id in self.line(claim, lane, now) {
+                if room.is_full(lane) {
                     break;
                 }
-                self.start_or_expire(id, lane, room, now);
+                self.offer(id, lane, &mut room, now);
+            }
+        }
+        let mut taken = room.taken;
+        if let Wanted::Ids(ids) = &claim.wanted {
+            taken.sort_by_key(|id| ids.iter().position(|wanted| wanted == id));
+        }
+        Ok(taken.iter().map(|id| took(&self.tasks[id])).collect())
+    }
+
+    /// The tasks of a lane that this claim may look at, in their order.
+    fn line(&self, claim: &Claim, lane: usize, now: Timestamp) -> Vec<TaskId> {
+        let queue = &claim.lanes[lane].queue;
+        let here = |row: &&Row| row.new.queue == *queue;
+        match &claim.wanted {
+            Wanted::Ready => {
+                let ready = self.tasks.values().filter(here).filter(|r| r.is_ready());
+                let mut line: Vec<_> = ready.map(|r| (Reverse(r.new.priority), r.id())).collect();
+                line.sort();
+                line.into_iter().map(|(_, id)| id).collect()
+            }
+            Wanted::Ids(ids) => {
+                let known = ids.iter().filter_map(|id| self.tasks.get(id));
+                known.filter(here).filter(|r| r.is_ready()).map(|r| r.id()).collect()
+            }
+            Wanted::Expired => {
+                let dead = |r: &&Row| r.leased && r.node.is_some_and(|n| !self.is_live(n, now));
+                self.tasks.values().filter(here).filter(dead).map(|r| r.id()).collect()
             }
         }
     }
 
-    fn claim_id(&mut self, id: TaskId, room: &mut Room<'_>, now: Timestamp) {
-        let Some(row) = self.tasks.get(&id).filter(|r| r.is_ready()) else { return };
-        let Some(lane) = room.lane_of(&row.new.queue) else { return };
-        if room.is_full() || room.lane_is_full(lane) || self.paused.contains(&row.new.queue) {
-            return;
-        }
-        self.start_or_expire(id, lane, room, now);
-    }
-
-    fn start_or_expire(&mut self, id: TaskId, lane: usize, room: &mut Room<'_>, now: Timestamp) {
+    /// Takes one task, ends it, or passes it over.
+    fn offer(&mut self, id: TaskId, lane: usize, room: &mut Room<'_>, now: Timestamp) {
         let claim = room.claim;
-        let row = self.tasks.get_mut(&id).expect("looked up before");
-        if !room.wants(lane, &row.new.kind) {
+        let row = self.tasks.get_mut(&id).expect("it stood in line");
+        // An id that was asked for twice is no longer there the second time.
+        let there = claim.wanted == Wanted::Expired || row.is_ready();
+        if !there || !room.wants(lane, &row.new.kind) {
             return;
         }
         let before = row.state;
-        if row.too_late(now) {
+        let taken = if claim.wanted == Wanted::Expired {
+            row.lose_node(claim, now)
+        } else if row.too_late(now) {
             row.fail(Reason::Expired, Class::Timeout, now);
+            false
         } else {
             row.requests = Requests::NONE;
             row.begin(claim, now);
+            true
+        };
+        if taken {
             room.take(lane, row);
         }
         self.follow_up(id, before);
-    }
-
-    fn claim_expired(&mut self, room: &mut Room<'_>, now: Timestamp) {
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
-        for id in ids {
-            let row = &self.tasks[&id];
-            let lost = row.leased && row.node.is_some_and(|n| !self.is_live(n, now));
-            let Some(lane) = room.lane_of(&row.new.queue).filter(|_| lost) else { continue };
-            let shut = room.lane_is_full(lane) || self.paused.contains(&row.new.queue);
-            if room.is_full() || shut || !room.wants(lane, &row.new.kind) {
-                continue;
-            }
-            let row = self.tasks.get_mut(&id).expect("looked up before");
-            let before = row.state;
-            if row.lose_node(room.claim, now) {
-                room.take(lane, row);
-            }
-            self.follow_up(id, before);
-        }
     }
 }
 

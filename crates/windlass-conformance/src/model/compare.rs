@@ -2,7 +2,8 @@
 //! The feed is read on from where the latest comparison stopped; tasks are
 //! compared when they changed since then, or all of them at the end.
 
-use super::{Model, Row, Step, has_ended};
+use super::node::Host;
+use super::{Model, Row, Run, Step, has_ended};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use windlass_core::checkpoint::{Checkpoint, StepEntry};
@@ -13,7 +14,9 @@ use windlass_core::filter::Filter;
 use windlass_core::id::TaskId;
 use windlass_core::outcome::{Class, Failure, Reason};
 use windlass_core::state::State;
-use windlass_core::store::{Attempt, DeadLetter, PAGE_MAX, Query, QueueInfo, Reader, Store};
+use windlass_core::store::{
+    Attempt, AttemptEnd, DeadLetter, NodeInfo, PAGE_MAX, Query, QueueInfo, Reader, Store,
+};
 use windlass_core::task::Task;
 
 /// How much of a store is read.
@@ -91,11 +94,9 @@ impl Model {
             self.seen_places += 1;
             return same("event of a place", Some(event.name), expected);
         };
-        let row = self.tasks.get_mut(&id).ok_or(format!("{event:?} of an unknown task"))?;
-        let (n, name) = (row.fed, row.events.get(row.fed).copied());
-        same(&format!("{id} event"), (event.n as usize, Some(event.name)), (n + 1, name))?;
-        same(&format!("{id} event's queue"), event.queue.as_ref(), Some(&row.new.queue))?;
-        same(&format!("{id} event's kind"), event.kind.as_ref(), Some(&row.new.kind))?;
+        let unknown = || format!("{event:?} of an unknown task");
+        let row = self.tasks.get_mut(&id).ok_or_else(unknown)?;
+        compare_event(row, event).map_err(|what| format!("{id} {what}"))?;
         row.fed += 1;
         Ok(())
     }
@@ -105,15 +106,14 @@ impl Model {
         let task = read("the task", store.task(id).await)?.ok_or("is not in the store")?;
         compare_fields(row, &task)?;
         compare_progress(row, &task)?;
-        if row.attempt == 0 {
-            return Ok(());
+        if row.attempt > 0 {
+            compare_checkpoint(row, read("its checkpoint", store.checkpoint(id).await)?)?;
+            compare_attempts(row, &read("its attempts", store.attempts(id).await)?)?;
         }
-        compare_checkpoint(row, read("its checkpoint", store.checkpoint(id).await)?)?;
-        compare_attempts(row, &read("its attempts", store.attempts(id).await)?)?;
+        same("has_children", task.standing.has_children, self.children_of.contains_key(&id))?;
         if self.children_of.contains_key(&id) {
-            let frozen = row.totals.filter(|_| has_ended(row.state));
             let totals = read("its children", store.children(id).await)?;
-            same("children", totals, frozen.unwrap_or(self.totals(id)))?;
+            same("children", totals, self.totals(id))?;
         }
         Ok(())
     }
@@ -125,16 +125,8 @@ impl Model {
         same("nodes", ids, self.nodes.keys().copied().collect())?;
         for info in found {
             let host = &self.nodes[&info.id];
-            let what = format!("{} ", info.id);
-            same(&format!("{what} lease"), info.lease_until, host.lease_until)?;
-            same(&format!("{what} slot"), info.slot, host.slot)?;
-            same(&format!("{what} name"), &info.name, &host.new.name)?;
-            same(&format!("{what} queues"), &info.queues, &host.new.queues)?;
-            same(&format!("{what} stage"), info.stage, host.stage)?;
-            same(&format!("{what} paused"), info.paused, host.paused)?;
-            same(&format!("{what} active"), info.active, self.held_by(info.id).len() as u64)?;
-            same(&format!("{what} consumed"), info.consumed, host.consumed)?;
-            same(&format!("{what} failed"), info.failed, host.failed)?;
+            let active = self.held_by(info.id).len() as u64;
+            compare_node(host, active, &info).map_err(|what| format!("{} {what}", info.id))?;
         }
         Ok(())
     }
@@ -241,13 +233,13 @@ fn compare_progress(row: &Row, task: &Task) -> Verdict {
         same("progress", &standing.progress, &row.progress)?;
     }
     if known(standing.failure.is_none()) {
-        let parts = |f: &Option<Failure>| f.as_ref().map(|f| (f.reason, f.error.class));
-        same("failure", parts(&standing.failure), parts(&row.failure))?;
+        same("failure", failure_words(&standing.failure), failure_words(&row.failure))?;
     }
-    if let (Some(totals), false) = (row.totals, has_ended(row.state) && row.totals.is_none()) {
-        same("totals", standing.children, Some(totals))?;
-    }
-    Ok(())
+    same("frozen totals", standing.children, row.totals)
+}
+
+fn failure_words(failure: &Option<Failure>) -> Option<(Option<Reason>, Class)> {
+    failure.as_ref().map(|f| (f.reason, f.error.class))
 }
 
 type StepWords<'a> = (&'a str, u64, i64, bool);
@@ -276,23 +268,49 @@ fn compare_attempts(row: &Row, found: &[Attempt]) -> Verdict {
     let tokens: Vec<_> = found.iter().map(|a| a.token).collect();
     same("attempts", tokens, row.attempts.iter().map(|a| a.token).collect())?;
     for (found, own) in found.iter().zip(&row.attempts) {
-        let what = format!("attempt {} ", own.token.0);
-        same(&format!("{what} ended"), found.ended, own.ended)?;
-        same(&format!("{what} node"), found.node, own.node)?;
-        same(&format!("{what} started"), found.started_at, own.started_at)?;
-        let numbers = (found.run, found.attempt);
-        same(&format!("{what} (run, attempt)"), numbers, (own.run, own.attempt))?;
         let steps = row.steps.iter().filter(|s| s.token == own.token).map(words_of).collect();
         let there: Vec<_> = found.steps.iter().map(words_of_entry).collect();
-        same(&format!("{what} steps"), there, steps)?;
+        compare_attempt(own, found)
+            .and_then(|()| same("steps", there, steps))
+            .map_err(|what| format!("attempt {} {what}", own.token.0))?;
     }
     Ok(())
 }
 
+fn compare_attempt(own: &Run, found: &Attempt) -> Verdict {
+    same("ended", found.ended, own.ended)?;
+    same("node", found.node, own.node)?;
+    same("started", found.started_at, own.started_at)?;
+    same("(run, attempt)", (found.run, found.attempt), (own.run, own.attempt))?;
+    // What a cancelled attempt failed with is not kept apart from the task's.
+    if own.ended.map(|(end, _)| end) == Some(AttemptEnd::Settled(State::Cancelled)) {
+        return Ok(());
+    }
+    same("failure", failure_words(&found.failure), failure_words(&own.failure))
+}
+
+fn compare_event(row: &Row, event: &Event) -> Verdict {
+    let (n, name) = (row.fed + 1, row.events.get(row.fed).copied());
+    same("event", (event.n as usize, Some(event.name)), (n, name))?;
+    same("event's queue", event.queue.as_ref(), Some(&row.new.queue))?;
+    same("event's kind", event.kind.as_ref(), Some(&row.new.kind))
+}
+
+fn compare_node(host: &Host, active: u64, info: &NodeInfo) -> Verdict {
+    same("lease", info.lease_until, host.lease_until)?;
+    same("slot", info.slot, host.slot)?;
+    same("name", &info.name, &host.new.name)?;
+    same("queues", &info.queues, &host.new.queues)?;
+    same("stage", info.stage, host.stage)?;
+    same("paused", info.paused, host.paused)?;
+    same("active", info.active, active)?;
+    same("consumed", info.consumed, host.consumed)?;
+    same("failed", info.failed, host.failed)
+}
+
 fn compare_letter(row: &Row, letter: &DeadLetter) -> Verdict {
-    let failure: Option<(Option<Reason>, Class)> =
-        row.failure.as_ref().map(|f| (f.reason, f.error.class));
-    same("dead letter", Some((Some(letter.reason), letter.class)), failure)?;
+    let words = Some((Some(letter.reason), letter.class));
+    same("dead letter", words, failure_words(&row.failure))?;
     same("dead letter's attempts", letter.attempts, row.attempt)?;
     same("dead letter's node", letter.node, row.node)?;
     same("dead letter's time", Some(letter.at), row.finished_at)?;

@@ -16,7 +16,6 @@ mod submit;
 mod upkeep;
 
 pub use compare::Scope;
-pub use outbox::Letter;
 pub use row::{Row, Run, Step};
 
 use node::Host;
@@ -30,13 +29,15 @@ use windlass_core::id::{NodeId, TaskId};
 use windlass_core::lease::{Requests, Token};
 use windlass_core::state::State;
 use windlass_core::store::{
-    Change, Claim, Claimed, Job, NewNode, OutboxOp, Renewal, Renewed, Submitted, Upkept, Write,
-    Written,
+    Change, Claim, Claimed, Job, NewNode, OutboxOp, OutboxRow, Renewal, Renewed, Submitted, Upkept,
+    Write, Written,
 };
 use windlass_core::task::{NewTask, QueueName};
 
 /// How many operations an error message shows.
 const SHOWN: usize = 20;
+/// Longer operations are cut in an error message; the seed shows them whole.
+const LINE_MAX: usize = 1500;
 
 /// One call of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +62,7 @@ pub enum Op {
         job: Job,
         limit: usize,
     },
-    /// `Take` is checked, not foretold: see [`Model::taken`].
+    /// What `Take` gives is checked by [`Model::check_letters`].
     Outbox(OutboxOp),
 }
 
@@ -76,6 +77,8 @@ pub enum Answer {
     Recorded(Result<Vec<Result<Written, Code>>, Code>),
     Changed(Vec<Result<Changed, Code>>),
     Upkept(Result<Upkept, Code>),
+    /// The rows are compared apart.
+    Outbox(Result<Vec<OutboxRow>, Code>),
     /// Nothing to compare.
     Done,
 }
@@ -124,6 +127,15 @@ impl Answer {
         Answer::Upkept(answer.map_err(|e| e.code()).map(|mut upkept| {
             upkept.ready.sort();
             upkept
+        }))
+    }
+
+    /// The order in which lost leases and requests are told is the store's.
+    pub fn renewed(answer: Result<Renewed>) -> Answer {
+        Answer::Renewed(answer.map_err(|e| e.code()).map(|mut renewed| {
+            renewed.lost.sort();
+            renewed.requests.sort_by_key(|(id, _)| *id);
+            renewed
         }))
     }
 
@@ -211,8 +223,8 @@ impl Model {
             Op::Record(writes) => Answer::Recorded(self.record(writes, now)),
             Op::Change(change) => Answer::Changed(self.change(change, now)),
             Op::Upkeep { job, limit } => Answer::Upkept(Ok(self.upkeep(*job, *limit, now))),
-            Op::Exhaust { job, .. } => {
-                while self.upkeep(*job, usize::MAX, now).done > 0 {}
+            Op::Exhaust { job, limit } => {
+                while self.upkeep(*job, *limit, now).done > 0 {}
                 Answer::Done
             }
             Op::Outbox(op) => {
@@ -226,8 +238,17 @@ impl Model {
     pub fn complain(&self, what: &str) -> String {
         let mut text = format!("seed {}, operation {}: {what}\n", self.seed, self.done);
         text.push_str("the latest operations:\n");
-        for (at, op) in &self.latest {
-            text.push_str(&format!("  {at} {op:?}\n"));
+        for (n, (at, op)) in self.latest.iter().enumerate() {
+            let mut line = format!("  {at} {op:?}");
+            // The last one is shown whole: it is the one that differs.
+            if n + 1 < self.latest.len() && line.len() > LINE_MAX {
+                line.truncate(
+                    (0..=LINE_MAX).rev().find(|i| line.is_char_boundary(*i)).unwrap_or(0),
+                );
+                line.push('…');
+            }
+            text.push_str(&line);
+            text.push('\n');
         }
         text
     }
@@ -262,6 +283,10 @@ impl Model {
         if matches!(after, State::Completed | State::RolledBack) {
             row.steps.iter_mut().for_each(|step| step.live = false);
         }
+        if !has_ended(after) {
+            // Totals are frozen only while a task has ended.
+            row.totals = None;
+        }
         if after == State::Waiting {
             self.parents_due.insert(id);
         }
@@ -272,9 +297,17 @@ impl Model {
         } else if before == State::Failed {
             self.dead.remove(&id);
         }
-        if !has_ended(after) || has_ended(before) {
-            return;
+        match (has_ended(before), has_ended(after)) {
+            (false, true) => self.ended(id, unique, parent),
+            (true, false) => {
+                let hold = UniqueHold { task: id, until: None };
+                self.unique.extend(unique.map(|key| (key, hold)));
+            }
+            _ => {}
         }
+    }
+
+    fn ended(&mut self, id: TaskId, unique: Option<String>, parent: Option<TaskId>) {
         if let Some(key) = unique {
             let own = self.unique.get(&key).is_some_and(|h| h.task == id && h.until.is_none());
             if own {
@@ -284,8 +317,10 @@ impl Model {
         if let Some(parent) = parent {
             self.parents_due.insert(parent);
         }
-        if self.children(id).any(|child| !has_ended(child.state)) {
+        if self.children_of.contains_key(&id) {
             self.parents_due.insert(id);
+            let totals = self.totals(id);
+            self.tasks.get_mut(&id).expect("a known parent").totals = Some(totals);
         }
     }
 

@@ -16,7 +16,6 @@ pub struct Host {
     pub lease_until: Timestamp,
     pub stage: Stage,
     pub paused: bool,
-    pub draining: bool,
     pub consumed: u64,
     pub failed: u64,
     /// Its loss has been told.
@@ -24,13 +23,7 @@ pub struct Host {
 }
 
 impl Model {
-    pub(super) fn join(
-        &mut self,
-        new: &NewNode,
-        id: NodeId,
-        slot: u16,
-        now: Timestamp,
-    ) -> Answer {
+    pub(super) fn join(&mut self, new: &NewNode, id: NodeId, slot: u16, now: Timestamp) -> Answer {
         let free = !self.nodes.contains_key(&id) && self.nodes.values().all(|h| h.slot != slot);
         let lease_until = now.plus(new.lease);
         let host = Host {
@@ -39,7 +32,6 @@ impl Model {
             lease_until,
             stage: Stage::Serving,
             paused: false,
-            draining: false,
             consumed: 0,
             failed: 0,
             lost: false,
@@ -79,6 +71,8 @@ impl Model {
                 }
             }
         }
+        answer.lost.sort();
+        answer.requests.sort_by_key(|(id, _)| *id);
         let leaving = renewal.stage == Stage::Leaving;
         for id in self.held_by(node) {
             let row = self.tasks.get_mut(&id).expect("held");
@@ -91,10 +85,14 @@ impl Model {
         }
         let host = self.nodes.get_mut(&node).expect("live");
         host.lease_until = answer.lease_until;
-        host.stage = renewal.stage;
+        // A drain that people asked for stays.
+        if renewal.stage != Stage::Serving {
+            host.stage = renewal.stage;
+        }
         host.consumed = renewal.consumed;
         host.failed = renewal.failed;
-        (answer.paused, answer.draining) = (host.paused, host.draining);
+        answer.paused = host.paused;
+        answer.draining = host.stage != Stage::Serving;
         if leaving && self.held_by(node).is_empty() {
             self.nodes.remove(&node);
         }

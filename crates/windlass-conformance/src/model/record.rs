@@ -5,7 +5,7 @@
 use super::row::allowed;
 use super::submit::fault_of;
 use super::{Model, Row, Step};
-use windlass_core::checkpoint::StepOutcome;
+use windlass_core::checkpoint::{StepOutcome, StepRecord};
 use windlass_core::clock::Timestamp;
 use windlass_core::error::Code;
 use windlass_core::event::EventName;
@@ -22,13 +22,16 @@ impl Model {
 
     fn record_one(&mut self, write: &Write, now: Timestamp) -> Result<Written, Code> {
         let id = write.lease.task;
+        if let Some(code) = write.children.iter().find_map(fault_of) {
+            return Err(code);
+        }
         let row = self.tasks.get_mut(&id).ok_or(Code::LeaseLost)?;
         if row.has_written(write) {
             return Ok(row.written(true));
         }
         row.check(write)?;
         let before = row.state;
-        row.write(write, now);
+        row.write(write);
         for child in &write.children {
             self.write_child(child, now);
         }
@@ -44,10 +47,12 @@ impl Model {
 }
 
 impl Row {
-    /// Whether this write adds something that can be told from its repetition.
+    /// A settling write is known for ever. One with steps is known while its
+    /// lease lasts: later the writer shall hear that it has none. One with
+    /// neither has nothing to be known by.
     fn has_written(&self, write: &Write) -> bool {
-        let has_identity = !write.steps.is_empty() || write.settle.is_some();
-        has_identity && self.writes.contains(write)
+        let steps = !write.steps.is_empty() && self.lease() == Some(write.lease);
+        (write.settle.is_some() || steps) && self.writes.contains(write)
     }
 
     fn written(&self, repeated: bool) -> Written {
@@ -66,9 +71,6 @@ impl Row {
             }
             newest = step.version;
         }
-        if let Some(code) = write.children.iter().find_map(fault_of) {
-            return Err(code);
-        }
         match &write.settle {
             Some(settlement) if !allowed(self.state, self.chosen(settlement).to) => {
                 Err(Code::StateConflict)
@@ -78,8 +80,7 @@ impl Row {
     }
 
     /// Everything but children and the settlement.
-    fn write(&mut self, write: &Write, now: Timestamp) {
-        let _ = now;
+    fn write(&mut self, write: &Write) {
         if let Some((keep, _)) = &write.keep_steps {
             self.keep_steps(*keep);
             self.tell(EventName::CheckpointDiscarded);
@@ -108,14 +109,16 @@ impl Row {
         }
     }
 
-    /// Everything from the first finished step too many on is dropped.
+    /// Finished steps too many are dropped; failed tries stay.
     pub(super) fn keep_steps(&mut self, keep: usize) {
         let mut finished = 0;
-        for step in self.steps.iter_mut().filter(|s| s.live) {
-            if matches!(step.record.outcome, StepOutcome::Done | StepOutcome::Skipped) {
-                finished += 1;
-            }
+        for step in self.steps.iter_mut().filter(|s| s.live && is_finished(&s.record)) {
+            finished += 1;
             step.live = finished <= keep;
         }
     }
+}
+
+pub(super) fn is_finished(record: &StepRecord) -> bool {
+    matches!(record.outcome, StepOutcome::Done | StepOutcome::Skipped)
 }

@@ -52,6 +52,7 @@ pub struct Run {
     pub node: NodeId,
     pub started_at: Timestamp,
     pub ended: Option<(AttemptEnd, Timestamp)>,
+    pub failure: Option<Failure>,
 }
 
 /// One task.
@@ -144,6 +145,17 @@ impl Row {
         row
     }
 
+    /// Whether a submission asks for this very task. One whose payload people
+    /// edited is another.
+    pub(super) fn is_from(&self, new: &NewTask) -> bool {
+        self.new.kind == new.kind
+            && self.new.queue == new.queue
+            && self.new.priority == new.priority
+            && self.new.payload == new.payload
+            && self.new.extras == new.extras
+            && self.parent() == new.child_of.as_ref().map(|c| c.parent)
+    }
+
     pub fn id(&self) -> TaskId {
         self.new.id
     }
@@ -184,8 +196,11 @@ impl Row {
         }
     }
 
+    /// Past its deadline before its first start. Whoever requeues an expired
+    /// task wants it to run: its first run is over.
     pub fn too_late(&self, now: Timestamp) -> bool {
-        let unstarted = self.attempt == 0 && matches!(self.state, Queued | Scheduled);
+        let first = self.attempt == 0 && self.run == 1;
+        let unstarted = first && matches!(self.state, Queued | Scheduled);
         unstarted && self.deadline.is_some_and(|d| d < now)
     }
 
@@ -227,7 +242,9 @@ impl Row {
         self.waiting_on = None;
         self.tell(EventName::Started);
         let (token, run, attempt) = (self.token, self.run, self.attempt);
-        self.attempts.push(Run { token, run, attempt, node, started_at: now, ended: None });
+        let ended = None;
+        let failure = None;
+        self.attempts.push(Run { token, run, attempt, node, started_at: now, ended, failure });
     }
 
     pub(super) fn end_attempt(&mut self, how: AttemptEnd, now: Timestamp) {
@@ -271,6 +288,9 @@ impl Row {
             _ => None,
         };
         self.end_attempt(AttemptEnd::Settled(verdict.to), now);
+        if let Some(latest) = self.attempts.last_mut() {
+            latest.failure = verdict.failure.clone();
+        }
         self.go(&verdict, now);
     }
 

@@ -48,7 +48,8 @@ impl Model {
 
     fn fate(&self, new: &NewTask, now: Timestamp) -> Result<Fate, Code> {
         if let Some(row) = self.tasks.get(&new.id) {
-            return Ok(Fate::Answer(Submitted::New { id: new.id, state: row.state }));
+            let again = Fate::Answer(Submitted::New { id: new.id, state: row.state });
+            return if row.is_from(new) { Ok(again) } else { Err(Code::StateConflict) };
         }
         if let Some(wish) = &new.idempotency
             && let Some(known) = self.idempotency.get(&wish.key)
@@ -58,19 +59,19 @@ impl Model {
             let answer = Fate::Answer(Submitted::Replayed { id: known.task });
             return if same { Ok(answer) } else { Err(Code::KeyReused) };
         }
+        if let Some(id) = self.unique_holder(new, now) {
+            return Ok(Fate::Answer(Submitted::Existing { id }));
+        }
         if let Some(child) = &new.child_of {
-            if let Some(id) = self.child(child.parent, &child.key) {
-                return Ok(Fate::Answer(Submitted::Existing { id }));
-            }
             let parent = self.tasks.get(&child.parent).ok_or(Code::NotFound)?;
             if has_ended(parent.state) {
                 return Err(Code::StateConflict);
             }
+            if let Some(id) = self.child(child.parent, &child.key) {
+                return Ok(Fate::Answer(Submitted::Existing { id }));
+            }
         }
-        match self.unique_holder(new, now) {
-            Some(id) => Ok(Fate::Answer(Submitted::Existing { id })),
-            None => Ok(Fate::Write),
-        }
+        Ok(Fate::Write)
     }
 
     fn unique_holder(&self, new: &NewTask, now: Timestamp) -> Option<TaskId> {
@@ -107,8 +108,12 @@ impl Model {
     fn unwrite(&mut self, id: TaskId) {
         self.touched.remove(&id);
         let row = self.tasks.remove(&id).expect("written a moment ago");
-        if let Some(siblings) = row.parent().and_then(|p| self.children_of.get_mut(&p)) {
+        if let Some(parent) = row.parent() {
+            let siblings = self.children_of.entry(parent).or_default();
             siblings.retain(|child| *child != id);
+            if siblings.is_empty() {
+                self.children_of.remove(&parent);
+            }
         }
     }
 

@@ -40,9 +40,12 @@ pub async fn every_change_in_every_state(w: World) {
     use State::*;
     let node = w.tireless("a").await;
     let edit = TaskChange::EditPayload(json(r#"{"size":2}"#));
-    let changes = [TaskChange::Cancel, TaskChange::Pause, TaskChange::Resume]
-        .into_iter()
-        .chain([requeue(), TaskChange::Rollback, TaskChange::Discard, edit]);
+    let changes = [TaskChange::Cancel, TaskChange::Pause, TaskChange::Resume].into_iter().chain([
+        requeue(),
+        TaskChange::Rollback,
+        TaskChange::Discard,
+        edit,
+    ]);
     let changes: Vec<TaskChange> = changes.collect();
     //            cancel       pause     resume    requeue   rollback        discard   edit
     let table = [

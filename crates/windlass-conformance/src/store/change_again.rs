@@ -2,7 +2,7 @@
 //! new task linked to the old one).
 
 use crate::harness::make::{
-    MINUTE, done, failed_try, fails, json, lease, requeue, requeue_from, retryable, step,
+    MINUTE, failed_try, fails, json, requeue, requeue_from, retryable, step,
 };
 use crate::harness::world::only;
 use crate::harness::{Node, Shape, World, refused, refused_as};
@@ -166,15 +166,4 @@ pub async fn only_ended_tasks_are_rerun(w: World) {
     refused_as(rerun(live).await, ErrorKind::Conflict);
     refused(rerun(w.id()).await, Code::NotFound);
     w.unchanged_since(&before).await;
-}
-
-pub async fn a_step_of_the_former_run_is_not_recorded(w: World) {
-    let node = w.node("a").await;
-    let old = w.running(&node).await;
-    w.settle(&old, fails()).await;
-    w.change(old.task.id, requeue()).await;
-    let new = w.claim_one(&node).await;
-    let late = Write { steps: vec![step("late", 9)], ..Write::new(lease(&old)) };
-    refused(w.try_write(late).await, Code::LeaseLost);
-    w.settle(&new, done()).await;
 }

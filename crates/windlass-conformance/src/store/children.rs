@@ -24,11 +24,8 @@ pub(super) async fn family(
     let children: Vec<_> =
         (0..n).map(|i| w.task().kind("child").under(parent, &format!("1:split:{i}"))).collect();
     let ids = children.iter().map(|c| c.id).collect();
-    let split = Write {
-        steps: vec![step("split", 1)],
-        children,
-        ..w.settling(&claimed, waits(then))
-    };
+    let split =
+        Write { steps: vec![step("split", 1)], children, ..w.settling(&claimed, waits(then)) };
     assert_eq!(w.write(split).await.state, State::Waiting);
     (parent, ids)
 }

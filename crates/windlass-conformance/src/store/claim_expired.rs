@@ -201,8 +201,7 @@ pub async fn a_limit_of_zero_never_poisons(w: World) {
     let off = PoisonRule { limit: 0 };
     die(&w, |n| Claim { poison: off, ..n.ready(1) }, Death::BegunByClaim).await;
     for n in 1..=6 {
-        let claimed =
-            die(&w, |n| Claim { poison: off, ..n.expired(1) }, Death::BegunByClaim).await;
+        let claimed = die(&w, |n| Claim { poison: off, ..n.expired(1) }, Death::BegunByClaim).await;
         assert_eq!((claimed.task.standing.crashes, claimed.alone), (n, false));
     }
     assert_eq!(w.state(id).await, State::Running);
@@ -219,16 +218,4 @@ pub async fn what_people_asked_of_the_dead_node_still_counts(w: World) {
     assert_eq!(renewed.requests.len(), 1);
     assert!(renewed.requests[0].1.cancel);
     assert_eq!(w.settle(&taken, retryable()).await.state, State::Cancelled);
-}
-
-pub async fn every_write_of_the_dead_node_is_refused(w: World) {
-    let (a, b) = (w.node("a").await, w.tireless("b").await);
-    let stale = w.running(&a).await;
-    w.advance(LEASE + SECOND);
-    w.ask(b.expired(1)).await;
-    let before = w.snapshot().await;
-    for outcome in [done(), retryable(), Outcome::Release, Outcome::Cancelled] {
-        refused(w.try_settle(&stale, outcome).await, Code::LeaseLost);
-    }
-    w.unchanged_since(&before).await;
 }

@@ -1,9 +1,7 @@
 //! Who may write about a running task: only the holder of the newest token.
 //! Every sort of write is tried by somebody who may not, and nothing changes.
 
-use crate::harness::make::{
-    SECOND, done, fails, lease, requeue, retryable, settled, step, waits,
-};
+use crate::harness::make::{SECOND, done, fails, lease, requeue, retryable, settled, step, waits};
 use crate::harness::world::{LEASE, only};
 use crate::harness::{Shape, World, refused};
 use windlass_core::children::Then;

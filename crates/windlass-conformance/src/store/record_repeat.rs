@@ -1,7 +1,9 @@
 //! A write whose answer was lost is sent again: it answers as written, tells so,
 //! and changes nothing, whatever happened to the task in between.
 
-use crate::harness::make::{MINUTE, done, done_with, fails, lease, retryable, step, steps, waits};
+use crate::harness::make::{
+    MINUTE, done, done_with, fails, lease, requeue, retryable, step, steps, waits,
+};
 use crate::harness::{Node, Shape, World};
 use windlass_core::checkpoint::Version;
 use windlass_core::children::Then;
@@ -64,6 +66,17 @@ pub async fn a_failure_sent_again_makes_one_dead_letter(w: World) {
     again(&w, write).await;
     assert_eq!(w.dead_letters().await.len(), 1);
     assert_eq!(w.told("dead_letter.entered").await, 1);
+}
+
+pub async fn a_failure_sent_again_after_a_requeue(w: World) {
+    let node = w.node("a").await;
+    let claimed = w.running(&node).await;
+    let write = w.settling(&claimed, fails());
+    w.write(write.clone()).await;
+    w.change(claimed.task.id, requeue()).await;
+    again(&w, write.clone()).await;
+    w.claim_one(&node).await;
+    again(&w, write).await;
 }
 
 async fn retried(w: &World, node: &Node) -> (Claimed, Write) {

@@ -2,7 +2,7 @@
 //! what people want, and gives back what a lost claim answer left behind. An
 //! ended lease is never revived.
 
-use crate::harness::make::{SECOND, done, lease, step};
+use crate::harness::make::{SECOND, done, lease, retryable, step};
 use crate::harness::world::{LEASE, only};
 use crate::harness::{Node, World, refused};
 use windlass_core::control::{Changed, TaskChange};
@@ -85,6 +85,18 @@ pub async fn a_lost_claim_answer_goes_back_with_nothing_burnt(w: World) {
     assert_eq!(w.claim_one(&node).await.task.standing.token, Token(2));
     assert_eq!(w.story(id).await, ["task.submitted", "task.started", "task.started"]);
     w.sound().await;
+}
+
+pub async fn a_request_survives_a_lost_claim_answer(w: World) {
+    let node = w.node("a").await;
+    let id = w.running(&node).await.task.id;
+    assert_eq!(w.cancel(id).await, Changed::Requested);
+    w.renew(node.renewal(&[])).await;
+    // Whether it ends at once or with its next attempt is the store's choice.
+    for claimed in w.claim(&node, 10).await {
+        w.settle(&claimed, retryable()).await;
+    }
+    assert_eq!(w.state(id).await, State::Cancelled);
 }
 
 pub async fn writes_with_a_lease_given_back_are_refused(w: World) {

@@ -177,6 +177,23 @@ pub async fn an_id_with_other_content_is_a_conflict(w: World) {
     w.unchanged_since(&before).await;
 }
 
+pub async fn an_id_twice_in_one_batch_makes_one_task(w: World) {
+    let new = w.task();
+    let answers = w.try_submit(vec![new.clone(), w.task(), new.clone()]).await.unwrap();
+    assert_eq!((answers[0].id(), answers[2].id()), (new.id, new.id));
+    assert_eq!(w.story(new.id).await, ["task.submitted"]);
+    assert_eq!(w.list("").await.len(), 2);
+    w.sound().await;
+}
+
+pub async fn an_id_twice_in_one_batch_with_other_content_is_a_conflict(w: World) {
+    let new = w.task();
+    let other = NewTask { payload: json(r#"{"size":2}"#), ..new.clone() };
+    let before = w.snapshot().await;
+    refused_as(w.try_submit(vec![new, other]).await, ErrorKind::Conflict);
+    w.unchanged_since(&before).await;
+}
+
 pub async fn a_missing_parent_is_not_found(w: World) {
     let before = w.snapshot().await;
     let orphan = w.task().under(w.id(), "1");

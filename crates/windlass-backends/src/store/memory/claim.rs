@@ -212,7 +212,7 @@ impl Inner {
                     renewed.requests.push((id, standing.requests));
                 }
             } else if answered {
-                self.give_back(id, now);
+                self.give_back(id, now)?;
                 renewed.given_back += 1;
             }
         }
@@ -234,19 +234,16 @@ impl Inner {
         Ok(())
     }
 
-    fn give_back(&mut self, id: TaskId, now: Timestamp) {
-        let Some(row) = self.tasks.get_mut(&id) else { return };
-        let before = row.task.standing.clone();
-        row.attempts.push(attempt_of(&before, Some((AttemptEnd::GivenBack, now)), None));
-        row.held = None;
-        let task = row.task.clone();
-        let mut after = before.clone();
-        after.give_back(now);
-        self.leave(before.place(), &task);
-        self.enter(after.place(), &task);
-        if let Some(row) = self.tasks.get_mut(&id) {
-            row.task.standing = after;
-        }
+    fn give_back(&mut self, id: TaskId, now: Timestamp) -> Result<()> {
+        let Some(row) = self.tasks.get_mut(&id) else { return Ok(()) };
+        let attempt = attempt_of(&row.task.standing, Some((AttemptEnd::GivenBack, now)), None);
+        row.attempts.push(attempt);
+        let (card, mut standing) = (row.task.card(), row.task.standing.clone());
+        let mut out = vec![];
+        standing.give_back(&card, now, self.guards.transition(), &mut out)?;
+        self.save(id, standing, None, now);
+        self.publish(out);
+        Ok(())
     }
 }
 

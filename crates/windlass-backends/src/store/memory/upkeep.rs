@@ -12,7 +12,7 @@ use windlass_core::event::EventName;
 use windlass_core::id::TaskId;
 use windlass_core::outcome::WaitingOn;
 use windlass_core::state::State;
-use windlass_core::store::{Job, Retention, Upkept};
+use windlass_core::store::{Job, NodeInfo, Retention, Upkept};
 
 impl Inner {
     pub(super) fn upkeep(&mut self, job: Job, limit: usize, now: Timestamp) -> Result<Upkept> {
@@ -220,6 +220,9 @@ impl Inner {
     }
 
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Upkept {
+        let silent = |n: &&NodeInfo| !self.announced_lost.contains(&n.id);
+        let more =
+            self.nodes.values().filter(|n| n.lease_until <= now).filter(silent).count() > limit;
         let lost: Vec<_> = self
             .nodes
             .values()
@@ -228,8 +231,8 @@ impl Inner {
             .collect();
         let mut out = vec![];
         let mut done = 0;
-        for (id, until) in lost.into_iter().take(limit) {
-            if self.announced_lost.insert(id) {
+        for (id, until) in lost {
+            if done < limit && self.announced_lost.insert(id) {
                 out.push(node_event(EventName::NodeLost, id, now));
                 done += 1;
             }
@@ -241,6 +244,6 @@ impl Inner {
             }
         }
         self.publish(out);
-        Upkept { done, more: false, ready: vec![] }
+        Upkept { done, more, ready: vec![] }
     }
 }

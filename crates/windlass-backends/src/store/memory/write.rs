@@ -31,6 +31,7 @@ enum Plan {
 /// Keys that earlier tasks of the same batch take.
 #[derive(Default)]
 struct BatchKeys<'a> {
+    ids: HashMap<TaskId, &'a NewTask>,
     idempotency: HashMap<&'a str, (u128, TaskId)>,
     unique: HashMap<&'a str, TaskId>,
     children: HashMap<(TaskId, &'a str), TaskId>,
@@ -64,6 +65,10 @@ impl Inner {
         if let Some(row) = self.tasks.get(&new.id) {
             same_submission(&row.task, new)?;
             return Ok(Plan::Answer(Submitted::New { id: new.id, state: row.task.state() }));
+        }
+        if let Some(twin) = keys.ids.insert(new.id, new) {
+            same_submission(&Task::born(twin, now), new)?;
+            return Ok(Plan::Answer(Submitted::New { id: new.id, state: twin.birth(now).0 }));
         }
         if let Some(answer) = self.known_key(new, keys, now)? {
             return Ok(Plan::Answer(answer));
@@ -355,7 +360,8 @@ impl Inner {
     ) {
         let Some(row) = self.tasks.get_mut(&id) else { return };
         row.held = None;
-        if !after.state.is_ended() {
+        let known = row.attempts.iter().any(|a| a.token == before.token);
+        if !after.state.is_ended() && !known {
             let end = AttemptEnd::Settled(after.state);
             row.attempts.push(crate::store::attempt_of(before, Some((end, now)), failure));
         }

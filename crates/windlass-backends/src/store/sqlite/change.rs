@@ -17,7 +17,7 @@ use windlass_core::store::{Actor, Change, NodeChange, QueueChange};
 use windlass_core::task::{QueueName, Task};
 use windlass_core::{Error, Result};
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn change(
         &mut self,
         change: &Change,
@@ -105,6 +105,9 @@ impl Tx<'_> {
         if after.leased {
             let text = "UPDATE lease SET requests = ?2 WHERE task = ?1";
             self.run("change", text, params![id.key(), after.requests.bits()])?;
+            if let Some(held) = self.memory.leases.get_mut(&id) {
+                held.standing.requests = after.requests;
+            }
         } else {
             self.put_down(&card, lane, before, &mut after, None, now)?;
         }

@@ -5,6 +5,7 @@
 
 use super::error::sql;
 use super::rows::{Held, LEASE, NODE, held_from, lay_over, node_from, stage_code, steps_of};
+use super::statements::Hot;
 use super::tx::Tx;
 use crate::store::{QueueRules, node_event, renew_node};
 use rusqlite::{OptionalExtension, params};
@@ -15,7 +16,7 @@ use windlass_core::event::EventName;
 use windlass_core::id::{IdMint, NodeId, SLOTS, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::{AfterCrash, Token};
-use windlass_core::standing::{Inside, Standing};
+use windlass_core::standing::{Inside, Place, Standing};
 use windlass_core::state::State;
 use windlass_core::store::{
     AttemptEnd, CLAIM_MAX, Claim, Claimed, Joined, Kinds, Lane, NewNode, NodeInfo, Renewal,
@@ -39,7 +40,7 @@ struct Source {
     drained: bool,
 }
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn join(&mut self, new: &NewNode, now: Timestamp) -> Result<Joined> {
         let slot = self.free_slot()?;
         if new.sole {
@@ -179,10 +180,9 @@ impl Tx<'_> {
     }
 
     /// Reads the next heads of a lane.
-    fn refill(&self, source: &mut Source, chunk: usize) -> Result<()> {
-        let text = "SELECT rank, id FROM ready WHERE lane = ?1 AND (rank, id) > (?2, ?3) ORDER BY rank, id LIMIT ?4";
+    fn refill(&mut self, source: &mut Source, chunk: usize) -> Result<()> {
         let (rank, id) = source.after.unwrap_or((i64::MIN, i64::MIN));
-        let mut statement = self.conn.prepare_cached(text).map_err(sql("claim"))?;
+        let statement = self.hot.get(Hot::Heads)?;
         let mut rows =
             statement.query(params![source.lane, rank, id, chunk]).map_err(sql("claim"))?;
         while let Some(row) = rows.next().map_err(sql("claim"))? {
@@ -196,7 +196,11 @@ impl Tx<'_> {
     }
 
     /// The next task in claim order over all lanes.
-    fn next_head(&self, sources: &mut [Source], chunk: usize) -> Result<Option<(usize, TaskId)>> {
+    fn next_head(
+        &mut self,
+        sources: &mut [Source],
+        chunk: usize,
+    ) -> Result<Option<(usize, i64, TaskId)>> {
         let mut best: Option<(usize, (i64, i64))> = None;
         for (i, source) in sources.iter_mut().enumerate().filter(|(_, s)| s.left > 0) {
             if source.heads.is_empty() && !source.drained {
@@ -208,9 +212,9 @@ impl Tx<'_> {
                 best = Some((i, head));
             }
         }
-        Ok(best.map(|(i, (_, id))| {
+        Ok(best.map(|(i, (rank, id))| {
             sources[i].heads.pop_front();
-            (i, TaskId::from_key(id))
+            (i, rank, TaskId::from_key(id))
         }))
     }
 
@@ -225,13 +229,20 @@ impl Tx<'_> {
         let mut sources = self.sources(lane)?;
         let chunk = (room / sources.len().max(1)).max(CHUNK);
         let mut room = room;
+        // Within a lane nothing is passed over, so what was taken of it is its
+        // head: one statement per lane and priority takes it out.
+        let mut taken_up_to: HashMap<(i64, i64), i64> = HashMap::new();
         while room > 0 {
-            let Some((i, id)) = self.next_head(&mut sources, chunk)? else { break };
+            let Some((i, rank, id)) = self.next_head(&mut sources, chunk)? else { break };
+            taken_up_to.insert((sources[i].lane, rank), id.key());
             if let Some(taken) = self.take_ready(id, claim, now)? {
                 sources[i].left -= 1;
                 room -= 1;
                 claimed.push(taken);
             }
+        }
+        for ((lane, rank), id) in taken_up_to {
+            self.hot.run(Hot::LeaveReadyUpTo, params![lane, rank, id])?;
         }
         Ok(())
     }
@@ -256,6 +267,8 @@ impl Tx<'_> {
                 break;
             }
             if let Some(taken) = self.take_ready(id, claim, now)? {
+                let card = taken.task.card();
+                self.leave(Place::Ready, lane, &card)?;
                 source.left -= 1;
                 room -= 1;
                 claimed.push(taken);
@@ -274,13 +287,14 @@ impl Tx<'_> {
             .map_err(sql("claim"))
     }
 
-    /// Moves one ready task to a lease, or ends it because it is too late.
+    /// Gives a lease on one ready task, or ends it because it is too late. The
+    /// caller takes it out of `ready`.
     fn take_ready(&mut self, id: TaskId, claim: &Claim, now: Timestamp) -> Result<Option<Claimed>> {
         let Some((mut task, lane)) = self.free_task(id)? else { return Ok(None) };
         let card = task.card();
         let guard = self.memory.guards.transition();
-        let before = task.standing.clone();
-        if before.is_expired(task.deadline, now) {
+        if task.standing.is_expired(task.deadline, now) {
+            let before = task.standing.clone();
             let deadline = task.deadline.unwrap_or(now);
             task.standing.expire(&card, deadline, now, guard, &mut self.out)?;
             self.put_down(&card, lane, &before, &mut task.standing, None, now)?;
@@ -289,7 +303,6 @@ impl Tx<'_> {
         if task.standing.claim(&card, claim.node, now, guard, &mut self.out).is_err() {
             return Ok(None);
         }
-        self.leave(before.place(), lane, &card)?;
         self.lease(card, lane, task, claim).map(Some)
     }
 
@@ -297,13 +310,8 @@ impl Tx<'_> {
     fn lease(&mut self, card: Card, lane: i64, task: Task, claim: &Claim) -> Result<Claimed> {
         let alone = claim.poison.runs_alone(task.standing.crashes);
         let s = &task.standing;
-        self.run(
-            "claim",
-            "INSERT OR REPLACE INTO lease (task, node, token, claim, in_step, alone, requests, lane, priority,
-               state, due_at, started_at, run, attempt, retries, crashes, version, event_n, has_children,
-               has_unique, parent, correlation)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-               ?20, ?21, ?22)",
+        self.hot.run(
+            Hot::InsertLease,
             params![
                 card.id.key(),
                 claim.node.key(),
@@ -329,6 +337,12 @@ impl Tx<'_> {
                 card.correlation_id,
             ],
         )?;
+        let mut standing = task.standing.clone();
+        // Absent means unchanged: what the row has stays there.
+        (standing.result, standing.failure, standing.progress) = (None, None, None);
+        standing.children = None;
+        let held = Held { card, lane, standing, claim: claim.number, in_step: claim.begins, alone };
+        self.memory.keep_lease(task.id, held);
         let checkpoint = self.live_checkpoint(&task)?;
         Ok(Claimed { task, checkpoint, alone })
     }
@@ -457,7 +471,8 @@ impl Tx<'_> {
     /// A claim whose answer got lost: the task goes back, nothing burnt.
     fn give_back(&mut self, held: &Held, now: Timestamp) -> Result<()> {
         let mut after = held.standing.clone();
-        after.give_back(now);
+        let guard = self.memory.guards.transition();
+        after.give_back(&held.card, now, guard, &mut self.out)?;
         self.archive_attempt(held.card.id, &held.standing, AttemptEnd::GivenBack, now, None)?;
         self.put_down(&held.card, held.lane, &held.standing, &mut after, None, now)
     }

@@ -15,6 +15,7 @@ mod read;
 mod readers;
 mod rows;
 mod settings;
+mod statements;
 mod tx;
 mod upkeep;
 mod write;
@@ -69,7 +70,7 @@ impl SqliteStore {
         let memory = Memory::new(options.guards);
         let thread = std::thread::Builder::new()
             .name("windlass-write".to_owned())
-            .spawn(move || writer::run(conn, memory, commands))
+            .spawn(move || writer::run(&conn, memory, commands))
             .map_err(|e| Error::unavailable("open", "cannot start a thread").because(e))?;
         threads.push(thread);
         Ok(SqliteStore {
@@ -87,6 +88,11 @@ impl SqliteStore {
         &self.options.path
     }
 
+    /// What opening did to the schema.
+    pub fn migrated(&self) -> Migrated {
+        self.migrated
+    }
+
     /// What a commit survives; shown to users when it is not the default.
     pub fn synchronous(&self) -> Synchronous {
         self.options.synchronous
@@ -95,7 +101,7 @@ impl SqliteStore {
     fn write<T: Send + 'static>(
         &self,
         bytes: usize,
-        work: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+        work: impl FnMut(&mut Tx<'_, '_>) -> Result<T> + Send + 'static,
     ) -> BoxFuture<'_, Result<T>> {
         let writer = self.writer.clone();
         Box::pin(
@@ -156,7 +162,8 @@ impl Store for SqliteStore {
 
     fn migrate(&self) -> BoxFuture<'_, Result<Migrated>> {
         // Opening has done it: nothing can be read or written before.
-        Box::pin(std::future::ready(Ok(self.migrated)))
+        let Migrated { to, .. } = self.migrated;
+        Box::pin(std::future::ready(Ok(Migrated { from: to, to })))
     }
 
     fn join(&self, node: NewNode, now: Now) -> BoxFuture<'_, Result<Joined>> {

@@ -23,14 +23,15 @@ const HAS_CORRELATION: u8 = 8;
 pub(super) struct Packer {
     body: Vec<u8>,
     names: HashMap<Arc<str>, u64>,
-    last: Option<(Arc<str>, u64)>,
+    /// The last two names: a task's kind and queue come again and again.
+    recent: [Option<(Arc<str>, u64)>; 2],
     at: i64,
     pub(super) count: i64,
 }
 
 impl Packer {
     pub(super) fn new() -> Self {
-        Packer { body: vec![FORMAT], names: HashMap::new(), last: None, at: 0, count: 0 }
+        Packer { body: vec![FORMAT], names: HashMap::new(), recent: [None, None], at: 0, count: 0 }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -89,23 +90,20 @@ impl Packer {
 
     /// A name by its number; a new one stands behind its number once.
     fn name(&mut self, text: &str) {
-        if let Some((last, number)) = &self.last
-            && **last == *text
-        {
+        if let Some((_, number)) = self.recent.iter().flatten().find(|(name, _)| **name == *text) {
             let number = *number;
             return self.number(number);
         }
         let next = self.names.len() as u64;
-        match self.names.get(text) {
-            Some(&number) => self.number(number),
-            None => {
-                let name: Arc<str> = text.into();
-                self.names.insert(name.clone(), next);
-                self.last = Some((name, next));
-                self.number(next);
-                self.text(text);
-            }
+        let known = self.names.get_key_value(text).map(|(name, number)| (name.clone(), *number));
+        let (name, number) = known.unwrap_or_else(|| (text.into(), next));
+        self.number(number);
+        if number == next {
+            self.text(text);
+            self.names.insert(name.clone(), number);
         }
+        self.recent.swap(0, 1);
+        self.recent[0] = Some((name, number));
     }
 
     fn text(&mut self, text: &str) {

@@ -8,8 +8,7 @@ use super::SqliteStore;
 use super::claim::checkpoint;
 use super::error::sql;
 use super::pack::unpack;
-use super::rows::{LEASE, Lanes, NODE, TASK, node_from, steps_of, whole_task};
-use super::tx::SELECT_WHOLE;
+use super::rows::{Lanes, NODE, WHOLE, node_from, one_task, steps_of, whole_task};
 use super::write::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::de::DeserializeOwned;
@@ -132,12 +131,7 @@ fn bodies<T: DeserializeOwned>(conn: &Connection, text: &str) -> Result<Vec<T>> 
 }
 
 fn one(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Option<Task>> {
-    let mut statement = conn.prepare_cached(&SELECT_WHOLE).map_err(sql("task"))?;
-    let mut rows = statement.query([id.key()]).map_err(sql("task"))?;
-    match rows.next().map_err(sql("task"))? {
-        Some(row) => whole_task(conn, lanes, row).map(|(task, _)| Some(task)),
-        None => Ok(None),
-    }
+    Ok(one_task(conn, lanes, id)?.map(|(task, _)| task))
 }
 
 /// What a page lists.
@@ -156,10 +150,8 @@ fn page(
 ) -> Result<Page<Task>> {
     let limit = query.limit.clamp(1, PAGE_MAX);
     let (conditions, mut values) = conditions(query, of, now);
-    let text = format!(
-        "SELECT {TASK}, {LEASE} FROM task t LEFT JOIN lease e ON e.task = t.id
-         WHERE t.id < ?1{conditions} ORDER BY t.id DESC LIMIT {SCAN_MAX}"
-    );
+    let text =
+        format!("{} WHERE t.id < ?1{conditions} ORDER BY t.id DESC LIMIT {SCAN_MAX}", *WHOLE);
     values.insert(0, query.before.map_or(i64::MAX, TaskId::key));
     let mut statement = conn.prepare_cached(&text).map_err(sql("list"))?;
     let mut rows = statement.query(params_from_iter(values)).map_err(sql("list"))?;
@@ -211,15 +203,14 @@ fn state_condition(states: &[State]) -> String {
     let codes: Vec<String> = states.iter().map(|s| s.code().to_string()).collect();
     let codes = codes.join(", ");
     let has = |state| states.contains(&state);
-    if has(State::Running) {
-        // A held task's row keeps the state it was claimed in.
-        return match states {
-            [State::Running] => " AND t.id IN (SELECT task FROM lease)".to_owned(),
-            _ => format!(" AND (t.state IN ({codes}) OR e.task IS NOT NULL)"),
-        };
+    // A held or completed task's row keeps the state it was claimed in.
+    match states {
+        [State::Running] => return " AND t.id IN (SELECT task FROM lease)".to_owned(),
+        [State::Queued] => return " AND t.id IN (SELECT id FROM ready)".to_owned(),
+        _ => {}
     }
-    if has(State::Queued) || has(State::Completed) {
-        return format!(" AND t.state IN ({codes})");
+    if has(State::Running) || has(State::Queued) || has(State::Completed) {
+        return format!(" AND (t.state IN (3, {codes}) OR e.task IS NOT NULL)");
     }
     // The words of the partial index, so that SQLite sees that it may use it.
     format!(" AND t.state NOT IN (3, 16) AND t.state IN ({codes})")

@@ -6,7 +6,7 @@ use super::error::sql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use windlass_core::checkpoint::{StepEntry, StepOutcome, StepRecord, Version};
 use windlass_core::clock::Timestamp;
@@ -18,11 +18,6 @@ use windlass_core::state::State;
 use windlass_core::store::{NodeInfo, Stage};
 use windlass_core::task::{Card, Kind, QueueName, Task};
 use windlass_core::{Error, Result};
-
-/// Event numbers are stored with this added: 0 and 1 take no byte in SQLite,
-/// and a row that grows by one byte when its task ends cannot be overwritten in
-/// place.
-pub(super) const EVENT_N_BASE: u32 = 8;
 
 /// The names behind lane numbers. Lanes are never renamed or deleted.
 #[derive(Debug, Default)]
@@ -118,12 +113,15 @@ pub(super) const TASK: &str = "t.id, t.lane, t.state, t.priority, t.created_at, 
      t.payload, t.waiting_on, t.progress, t.failure, t.children, t.result";
 
 /// How many columns that is.
-pub(super) const TASK_WIDTH: usize = 28;
+const TASK_WIDTH: usize = 28;
 
-/// The columns [`lease_over`] reads, of a table called `e`.
+/// The columns [`held_from`] reads, of a table called `e`.
 pub(super) const LEASE: &str = "e.task, e.node, e.token, e.claim, e.in_step, e.alone, e.requests, \
      e.lane, e.priority, e.state, e.due_at, e.started_at, e.run, e.attempt, e.retries, e.crashes, \
      e.version, e.event_n, e.has_children, e.has_unique, e.parent, e.correlation";
+
+/// How many columns that is.
+const LEASE_WIDTH: usize = 22;
 
 fn torn(what: &str) -> Error {
     Error::corrupt("read", format!("a stored {what} cannot be read"))
@@ -192,27 +190,22 @@ pub(super) fn task_from(
 }
 
 fn standing_from(row: &Row<'_>) -> Result<Standing> {
-    let state = State::from_code(int(row, 2)?)?;
-    let attempt = small(row, 11)?;
-    // Before the first attempt, and before the end, these are placeholders.
-    let started = (attempt > 0).then_some(time(row, 7)?);
-    let node = (attempt > 0).then_some(NodeId::from_key(int(row, 9)?));
     Ok(Standing {
-        state,
+        state: State::from_code(int(row, 2)?)?,
         due_at: time(row, 5)?,
         run: small(row, 10)?,
-        attempt,
+        attempt: small(row, 11)?,
         retries: small(row, 12)?,
         crashes: small(row, 13)?,
         token: Token(big(row, 14)?),
         version: Version(big(row, 15)?),
-        event_n: small(row, 16)?.saturating_sub(EVENT_N_BASE),
+        event_n: small(row, 16)?,
         leased: false,
         requests: Requests::NONE,
         held_from: optional(row, 18, State::from_code)?.transpose()?,
-        node,
-        started_at: started,
-        finished_at: state.is_ended().then_some(time(row, 8)?),
+        node: optional(row, 9, NodeId::from_key)?,
+        started_at: optional(row, 7, Timestamp::from_micros)?,
+        finished_at: optional(row, 8, Timestamp::from_micros)?,
         updated_at: time(row, 6)?,
         waiting_on: json(row, 23, "waiting_on")?,
         result: text(row, 27)?,
@@ -288,17 +281,66 @@ pub(super) fn lay_over(task: &mut Task, held: Held) {
     standing.held_from = row.held_from;
 }
 
-/// Reads a task with its lease: [`TASK`], then [`LEASE`].
+/// The columns that say how a task completed, of a table called `d`.
+const DONE: &str = "d.id, d.node, d.started_at, d.finished_at, d.run, d.attempt, d.retries, \
+     d.crashes, d.token, d.version, d.event_n, d.result";
+
+/// Lays the end of a completed task over its row.
+fn lay_done(task: &mut Task, row: &Row<'_>, at: usize) -> Result<()> {
+    let finished = time(row, at + 3)?;
+    let standing = &mut task.standing;
+    standing.state = State::Completed;
+    standing.node = Some(NodeId::from_key(int(row, at + 1)?));
+    standing.started_at = Some(time(row, at + 2)?);
+    standing.finished_at = Some(finished);
+    standing.due_at = finished;
+    standing.updated_at = finished;
+    standing.run = small(row, at + 4)?;
+    standing.attempt = small(row, at + 5)?;
+    standing.retries = small(row, at + 6)?;
+    standing.crashes = small(row, at + 7)?;
+    standing.token = Token(big(row, at + 8)?);
+    standing.version = Version(big(row, at + 9)?);
+    standing.event_n = small(row, at + 10)?;
+    standing.result = text(row, at + 11)?;
+    standing.waiting_on = None;
+    Ok(())
+}
+
+/// Selects whole tasks; conditions follow. Read by [`whole_task`].
+pub(super) static WHOLE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {TASK}, {LEASE}, {DONE} FROM task t LEFT JOIN lease e ON e.task = t.id
+         LEFT JOIN done d ON d.id = t.id"
+    )
+});
+
+/// Reads a task with what its lease or its end says.
 pub(super) fn whole_task(
     conn: &Connection,
     lanes: &mut Lanes,
     row: &Row<'_>,
 ) -> Result<(Task, i64)> {
     let (mut task, lane) = task_from(conn, lanes, row)?;
-    if optional(row, TASK_WIDTH, |id| id)?.is_some() {
-        lay_over(&mut task, held_from(conn, lanes, row, TASK_WIDTH)?);
+    let (lease, done) = (TASK_WIDTH, TASK_WIDTH + LEASE_WIDTH);
+    if optional(row, lease, |id| id)?.is_some() {
+        lay_over(&mut task, held_from(conn, lanes, row, lease)?);
+    } else if optional(row, done, |id| id)?.is_some() {
+        lay_done(&mut task, row, done)?;
     }
     Ok((task, lane))
+}
+
+/// One whole task, and its lane.
+pub(super) fn one_task(
+    conn: &Connection,
+    lanes: &mut Lanes,
+    id: TaskId,
+) -> Result<Option<(Task, i64)>> {
+    let text = format!("{} WHERE t.id = ?1", *WHOLE);
+    let mut statement = conn.prepare_cached(&text).map_err(sql("task"))?;
+    let mut rows = statement.query([id.key()]).map_err(sql("task"))?;
+    rows.next().map_err(sql("task"))?.map(|row| whole_task(conn, lanes, row)).transpose()
 }
 
 /// The columns [`step_from`] reads.

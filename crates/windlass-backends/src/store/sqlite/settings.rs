@@ -15,7 +15,7 @@ use windlass_core::schedule::Schedule;
 use windlass_core::store::{Actor, Fire, OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic, Setting};
 use windlass_core::{Error, Result};
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn put(&mut self, setting: &Setting, by: &Actor, now: Timestamp) -> Result<()> {
         check_setting(setting)?;
         match setting {

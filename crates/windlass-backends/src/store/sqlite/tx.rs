@@ -6,12 +6,12 @@
 
 use super::error::sql;
 use super::pack::Packer;
-use super::rows::{Held, LEASE, Lanes, TASK, held_from, task_from, whole_task};
+use super::rows::{Held, Lanes, held_from, one_task, task_from};
+use super::statements::{Hot, Statements};
 use crate::store::event_json;
 use crate::store::guards::Guards;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
-use std::sync::LazyLock;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, Position};
 use windlass_core::id::TaskId;
@@ -21,23 +21,19 @@ use windlass_core::store::{OutboxRule, OutboxTopic, outbox_lane};
 use windlass_core::task::{QueueName, Task};
 use windlass_core::{Error, Result};
 
-static SELECT_LEASE: LazyLock<String> =
-    LazyLock::new(|| format!("SELECT {LEASE} FROM lease e WHERE e.task = ?1"));
-static SELECT_FREE: LazyLock<String> =
-    LazyLock::new(|| format!("SELECT {TASK} FROM task t WHERE t.id = ?1"));
-/// Also the text readers use for one task.
-pub(super) static SELECT_WHOLE: LazyLock<String> = LazyLock::new(|| {
-    format!("SELECT {TASK}, {LEASE} FROM task t LEFT JOIN lease e ON e.task = t.id WHERE t.id = ?1")
-});
-
 /// A pack of events is closed when it has this many bytes.
 const PACK_BYTES: usize = 128 * 1024;
+
+/// Most leases kept in mind.
+const LEASES_MAX: usize = 20_000;
 
 /// What is remembered between transactions; all of it can be forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) guards: Guards,
     pub(super) lanes: Lanes,
+    /// Leases this writer gave: ending a task then need not read its lease.
+    pub(super) leases: HashMap<TaskId, Held>,
     /// Depth of limited queues and when it was counted.
     pub(super) depths: HashMap<QueueName, (u64, Timestamp)>,
     outbox_rule: Option<OutboxRule>,
@@ -52,25 +48,37 @@ impl Memory {
         Memory { guards, ..Memory::default() }
     }
 
+    /// Keeps a lease in mind; what is not kept is read again.
+    pub(super) fn keep_lease(&mut self, id: TaskId, held: Held) {
+        if self.leases.len() >= LEASES_MAX {
+            self.leases.clear();
+        }
+        self.leases.insert(id, held);
+    }
+
     /// After a rollback nothing remembered can be trusted.
     pub(super) fn forget(&mut self) {
         self.lanes.clear();
+        self.leases.clear();
         self.depths.clear();
         self.outbox_rule = None;
     }
 }
 
-pub(super) struct Tx<'c> {
+pub(super) struct Tx<'t, 'c> {
     pub(super) conn: &'c Connection,
-    pub(super) memory: &'c mut Memory,
+    pub(super) hot: &'t mut Statements<'c>,
+    pub(super) memory: &'t mut Memory,
     pub(super) out: Events,
     /// By how much the number of completed tasks changes.
     pub(super) completed: i64,
+    /// A command was refused after it had written: the transaction must go.
+    pub(super) dirty: bool,
 }
 
-impl<'c> Tx<'c> {
-    pub(super) fn new(conn: &'c Connection, memory: &'c mut Memory) -> Self {
-        Tx { conn, memory, out: vec![], completed: 0 }
+impl<'t, 'c> Tx<'t, 'c> {
+    pub(super) fn new(hot: &'t mut Statements<'c>, memory: &'t mut Memory) -> Self {
+        Tx { conn: hot.conn(), hot, memory, out: vec![], completed: 0, dirty: false }
     }
 
     pub(super) fn events(&self) -> usize {
@@ -93,32 +101,26 @@ impl<'c> Tx<'c> {
 
     /// The lease of a task, if a node holds it.
     pub(super) fn held(&mut self, id: TaskId) -> Result<Option<Held>> {
-        let mut statement = self.conn.prepare_cached(&SELECT_LEASE).map_err(sql("lease"))?;
-        let mut rows = statement.query(params![id.key()]).map_err(sql("lease"))?;
-        match rows.next().map_err(sql("lease"))? {
-            Some(row) => held_from(self.conn, &mut self.memory.lanes, row, 0).map(Some),
-            None => Ok(None),
+        if let Some(held) = self.memory.leases.get(&id) {
+            return Ok(Some(held.clone()));
         }
+        let conn = self.conn;
+        let mut rows = self.hot.get(Hot::Lease)?.query([id.key()]).map_err(sql("lease"))?;
+        let row = rows.next().map_err(sql("lease"))?;
+        row.map(|row| held_from(conn, &mut self.memory.lanes, row, 0)).transpose()
     }
 
-    /// A task with its lease, and its lane.
+    /// A task with its lease or its end, and its lane.
     pub(super) fn task(&mut self, id: TaskId) -> Result<Option<(Task, i64)>> {
-        let mut statement = self.conn.prepare_cached(&SELECT_WHOLE).map_err(sql("task"))?;
-        let mut rows = statement.query(params![id.key()]).map_err(sql("task"))?;
-        match rows.next().map_err(sql("task"))? {
-            Some(row) => whole_task(self.conn, &mut self.memory.lanes, row).map(Some),
-            None => Ok(None),
-        }
+        one_task(self.conn, &mut self.memory.lanes, id)
     }
 
-    /// A task that nobody holds.
+    /// A task that is neither held nor done, and its lane.
     pub(super) fn free_task(&mut self, id: TaskId) -> Result<Option<(Task, i64)>> {
-        let mut statement = self.conn.prepare_cached(&SELECT_FREE).map_err(sql("task"))?;
-        let mut rows = statement.query(params![id.key()]).map_err(sql("task"))?;
-        match rows.next().map_err(sql("task"))? {
-            Some(row) => task_from(self.conn, &mut self.memory.lanes, row).map(Some),
-            None => Ok(None),
-        }
+        let conn = self.conn;
+        let mut rows = self.hot.get(Hot::Task)?.query([id.key()]).map_err(sql("task"))?;
+        let row = rows.next().map_err(sql("task"))?;
+        row.map(|row| task_from(conn, &mut self.memory.lanes, row)).transpose()
     }
 
     /// Writes what the transaction collected; the last thing before its commit.
@@ -156,17 +158,14 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    fn next_position(&self) -> Result<i64> {
-        let next = self
-            .conn
-            .prepare_cached("SELECT position + count FROM event ORDER BY position DESC LIMIT 1")
-            .and_then(|mut s| s.query_row([], |r| r.get(0)).optional())
-            .map_err(sql("events"))?;
+    fn next_position(&mut self) -> Result<i64> {
+        let statement = self.hot.get(Hot::NextPosition)?;
+        let next = statement.query_row([], |r| r.get(0)).optional().map_err(sql("events"))?;
         Ok(next.unwrap_or(1))
     }
 
     /// Writes as many events as fit one row; returns the rest.
-    fn write_pack<'e>(&self, events: &'e [Event]) -> Result<&'e [Event]> {
+    fn write_pack<'e>(&mut self, events: &'e [Event]) -> Result<&'e [Event]> {
         let mut packer = Packer::new();
         let mut taken = 0;
         while taken < events.len() && packer.bytes().len() < PACK_BYTES {
@@ -177,9 +176,8 @@ impl<'c> Tx<'c> {
         let (Some(first), Some(last)) = (pack.first(), pack.last()) else {
             return Err(Error::corrupt("events", "an empty pack"));
         };
-        self.run(
-            "events",
-            "INSERT INTO event (position, count, at, body) VALUES (?1, ?2, ?3, ?4)",
+        self.hot.run(
+            Hot::InsertEvents,
             params![first.position.0, packer.count, last.at.as_micros(), packer.bytes()],
         )?;
         Ok(rest)

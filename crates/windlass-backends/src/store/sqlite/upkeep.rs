@@ -15,10 +15,12 @@ use windlass_core::state::State;
 use windlass_core::store::{Job, Retention, Upkept};
 use windlass_core::{Error, Result};
 
+/// Rows of a list that one purge deletes at most; stands in the statements too.
+const LIST_PIECE: usize = 1000;
 /// How many task rows a purge looks at for each one it may delete.
 const PURGE_LOOKS: usize = 8;
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn upkeep(&mut self, job: Job, limit: usize, now: Timestamp) -> Result<Upkept> {
         match job {
             Job::Promote => self.promote(limit, now),
@@ -166,13 +168,13 @@ impl Tx<'_> {
         let mut statement = self
             .conn
             .prepare_cached(
-                "SELECT t.id, t.state >= 16
-                   AND t.finished_at < CASE WHEN d.task IS NULL THEN ?3 ELSE ?4 END
+                "SELECT t.id, coalesce((t.state >= 16 OR o.id IS NOT NULL)
+                   AND coalesce(o.finished_at, t.finished_at) < CASE WHEN d.task IS NULL THEN ?3 ELSE ?4 END
                    AND NOT EXISTS (SELECT 1 FROM task p WHERE p.id = t.parent)
                    AND NOT EXISTS (SELECT 1 FROM idempotency i WHERE i.key = t.idempotency AND i.task = t.id AND i.until > ?5)
                    AND NOT EXISTS (SELECT 1 FROM unique_key u WHERE u.key = json_extract(t.extras, '$.unique.key')
-                                   AND u.task = t.id AND u.until > ?5)
-                 FROM task t LEFT JOIN dead_letter d ON d.task = t.id
+                                   AND u.task = t.id AND u.until > ?5), 0)
+                 FROM task t LEFT JOIN dead_letter d ON d.task = t.id LEFT JOIN done o ON o.id = t.id
                  WHERE t.id > ?1 ORDER BY t.id LIMIT ?2",
             )
             .map_err(sql("purge"))?;
@@ -201,22 +203,19 @@ impl Tx<'_> {
         for id in &old[..done] {
             self.forget_task(*id)?;
         }
-        self.purge_lists(retention, now)?;
+        let more = self.purge_lists(retention, now)? || more;
         Ok(Upkept { done, more, ready: vec![] })
     }
 
     fn forget_task(&mut self, id: i64) -> Result<()> {
-        let completed = self
-            .conn
-            .prepare_cached("SELECT 1 FROM task WHERE id = ?1 AND state = 16")
-            .and_then(|mut s| s.exists([id]))
-            .map_err(sql("purge"))?;
-        self.completed -= i64::from(completed);
+        let state = self.state_of(TaskId::from_key(id))?;
+        self.completed -= i64::from(state == Some(State::Completed));
         for text in [
             "DELETE FROM step WHERE task = ?1",
             "DELETE FROM attempt WHERE task = ?1",
             "DELETE FROM dead_letter WHERE task = ?1",
             "DELETE FROM parent_due WHERE parent = ?1",
+            "DELETE FROM done WHERE id = ?1",
             "DELETE FROM task WHERE id = ?1",
         ] {
             self.run("purge", text, params![id])?;
@@ -224,15 +223,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn purge_lists(&self, retention: &Retention, now: Timestamp) -> Result<()> {
+    /// True when more is left.
+    fn purge_lists(&self, retention: &Retention, now: Timestamp) -> Result<bool> {
         // The newest row stays: its position is where numbering goes on.
         let text = "DELETE FROM event WHERE position IN (
               SELECT position FROM event WHERE position < (SELECT max(position) FROM event)
               ORDER BY position LIMIT 1000) AND at < ?1";
-        self.run("purge", text, params![now.minus(retention.events).as_micros()])?;
+        let events = self.run("purge", text, params![now.minus(retention.events).as_micros()])?;
         let text = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT 1000) AND at < ?1";
-        self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
-        Ok(())
+        let audit = self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
+        Ok(events.max(audit) == LIST_PIECE)
     }
 
     fn forget_keys(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
@@ -249,9 +249,10 @@ impl Tx<'_> {
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
         let text =
             "SELECT id FROM node WHERE lease_until <= ?1 AND NOT announced ORDER BY id LIMIT ?2";
-        let lost = self.ids(text, params![now.as_micros(), limit])?;
-        let mut done = lost.len();
-        for id in lost {
+        let lost = self.ids(text, params![now.as_micros(), limit + 1])?;
+        let more = lost.len() > limit;
+        let mut done = lost.len().min(limit);
+        for id in lost.into_iter().take(limit) {
             let node = NodeId::from_key(id.key());
             self.out.push(node_event(EventName::NodeLost, node, now));
             self.run("nodes", "UPDATE node SET announced = 1 WHERE id = ?1", params![id.key()])?;
@@ -259,7 +260,7 @@ impl Tx<'_> {
         let text =
             "DELETE FROM node WHERE lease_until <= ?1 AND id NOT IN (SELECT node FROM lease)";
         done += self.run("nodes", text, params![now.minus(NODE_KEPT).as_micros()])?;
-        Ok(Upkept { done, more: false, ready: vec![] })
+        Ok(Upkept { done, more, ready: vec![] })
     }
 }
 

@@ -3,7 +3,8 @@
 //! standing meets the tables beside its row.
 
 use super::error::sql;
-use super::rows::{EVENT_N_BASE, Held, steps_of};
+use super::rows::{Held, steps_of};
+use super::statements::Hot;
 use super::tx::Tx;
 use crate::store::{check_batch, check_write, lease_lost, no_such, same_submission};
 use rusqlite::{OptionalExtension, params};
@@ -35,19 +36,34 @@ enum Plan {
 /// Keys that earlier tasks of the same batch take.
 #[derive(Default)]
 struct BatchKeys<'a> {
+    /// Only filled when the ids of the batch do not rise.
+    ids: HashMap<TaskId, &'a NewTask>,
     idempotency: HashMap<&'a str, (u128, TaskId)>,
     unique: HashMap<&'a str, TaskId>,
     children: HashMap<(TaskId, &'a str), TaskId>,
 }
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn submit(&mut self, batch: &Submit, now: Timestamp) -> Result<Vec<Submitted>> {
         check_batch(batch)?;
         let schedule = self.check_fire(batch.fires.as_ref())?;
         let mut keys = BatchKeys::default();
         let mut plans = Vec::with_capacity(batch.tasks.len());
+        let rising = batch.tasks.windows(2).all(|pair| pair[0].id < pair[1].id);
+        let mut repeats = true;
         for new in &batch.tasks {
-            plans.push(self.plan(new, &mut keys, now)?);
+            // A batch was written whole or not at all: after the first id that
+            // is new, the others are, and the insert itself would tell.
+            repeats = repeats && self.state_of(new.id)?.is_some();
+            let twin = if rising { None } else { keys.ids.insert(new.id, new) };
+            plans.push(match twin {
+                Some(twin) => {
+                    same_submission(&Task::born(twin, now), new)?;
+                    Plan::Answer(Submitted::New { id: new.id, state: twin.birth(now).0 })
+                }
+                None if repeats => self.known_id(new)?.map_or(Plan::Insert, Plan::Answer),
+                None => self.plan(new, &mut keys, now)?,
+            });
         }
         self.check_depth(batch, &plans, now)?;
         self.move_schedule(schedule, batch.fires.as_ref(), now)?;
@@ -68,9 +84,6 @@ impl Tx<'_> {
         keys: &mut BatchKeys<'a>,
         now: Timestamp,
     ) -> Result<Plan> {
-        if let Some(answer) = self.known_id(new)? {
-            return Ok(Plan::Answer(answer));
-        }
         if let Some(answer) = self.known_key(new, keys, now)? {
             return Ok(Plan::Answer(answer));
         }
@@ -104,10 +117,7 @@ impl Tx<'_> {
 
     /// A repeat of a submission whose answer was lost.
     fn known_id(&mut self, new: &NewTask) -> Result<Option<Submitted>> {
-        if self.state_of(new.id)?.is_none() {
-            return Ok(None);
-        }
-        let (stored, _) = self.task(new.id)?.ok_or_else(|| no_such("task", new.id))?;
+        let Some((stored, _)) = self.task(new.id)? else { return Ok(None) };
         same_submission(&stored, new)?;
         Ok(Some(Submitted::New { id: new.id, state: stored.state() }))
     }
@@ -162,13 +172,11 @@ impl Tx<'_> {
             .map_err(sql("submit"))
     }
 
-    /// The state of a task row; a held task shows the state it was claimed in.
-    fn state_of(&self, id: TaskId) -> Result<Option<State>> {
-        let code = self
-            .conn
-            .prepare_cached("SELECT state FROM task WHERE id = ?1")
-            .and_then(|mut s| s.query_row([id.key()], |r| r.get(0)).optional())
-            .map_err(sql("submit"))?;
+    /// The state of a task; a held one shows the state it was claimed in.
+    pub(super) fn state_of(&mut self, id: TaskId) -> Result<Option<State>> {
+        let statement = self.hot.get(Hot::State)?;
+        let code =
+            statement.query_row([id.key()], |r| r.get(0)).optional().map_err(sql("submit"))?;
         code.map(State::from_code).transpose()
     }
 
@@ -239,7 +247,7 @@ impl Tx<'_> {
     }
 
     fn insert_row(
-        &self,
+        &mut self,
         new: &NewTask,
         standing: &Standing,
         lane: i64,
@@ -248,13 +256,8 @@ impl Tx<'_> {
     ) -> Result<()> {
         let extras = new.extras.as_ref().map(Json::of).transpose()?;
         let waiting_on = standing.waiting_on.as_ref().map(Json::of).transpose()?;
-        self.run(
-            "submit",
-            "INSERT INTO task (id, lane, state, priority, created_at, due_at, updated_at, started_at,
-               finished_at, node, run, attempt, retries, crashes, token, version, event_n, has_children,
-               deadline, parent, child_key, idempotency, extras, payload, waiting_on)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5, ?5, ?5, ?1, 1, 0, 0, 0, 0, 0, ?7, 0,
-               ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        let inserted = self.hot.run(
+            Hot::InsertTask,
             params![
                 new.id.key(),
                 lane,
@@ -262,7 +265,7 @@ impl Tx<'_> {
                 new.priority,
                 now.as_micros(),
                 standing.due_at.as_micros(),
-                standing.event_n + EVENT_N_BASE,
+                standing.event_n,
                 deadline.map(Timestamp::as_micros),
                 new.child_of.as_ref().map(|c| c.parent.key()),
                 new.child_of.as_ref().map(|c| c.key.as_str()),
@@ -270,9 +273,19 @@ impl Tx<'_> {
                 extras.as_ref().map(Json::as_str),
                 new.payload.as_str(),
                 waiting_on.as_ref().map(Json::as_str),
+                standing.finished_at.map(Timestamp::as_micros),
             ],
-        )?;
-        Ok(())
+        );
+        match inserted {
+            Err(error) if self.state_of(new.id)?.is_some() => {
+                // Rows of this batch are written already: all of it must go.
+                self.dirty = true;
+                let message = format!("{} exists and is another task", new.id);
+                Err(Error::conflict("submit", message).because(error))
+            }
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
     }
 
     fn insert_keys(&self, new: &NewTask, state: State, now: Timestamp) -> Result<()> {
@@ -298,12 +311,15 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn mark_parent(&self, parent: TaskId, child: State) -> Result<()> {
+    fn mark_parent(&mut self, parent: TaskId, child: State) -> Result<()> {
         for text in [
             "UPDATE task SET has_children = 1 WHERE id = ?1",
             "UPDATE lease SET has_children = 1 WHERE task = ?1",
         ] {
             self.run("submit", text, params![parent.key()])?;
+        }
+        if let Some(held) = self.memory.leases.get_mut(&parent) {
+            held.standing.has_children = true;
         }
         if child.is_ended() { self.judge_later(parent) } else { Ok(()) }
     }
@@ -350,7 +366,8 @@ impl Tx<'_> {
     }
 
     fn apply(&mut self, held: Held, write: &Write, now: Timestamp) -> Result<Written> {
-        let (card, mut standing) = (&held.card, held.standing.clone());
+        let card = &held.card;
+        let mut standing = held.standing.clone();
         if let Some((keep, why)) = &write.keep_steps {
             standing.discarded(card, *keep, why, now, &mut self.out);
         }
@@ -384,7 +401,7 @@ impl Tx<'_> {
             self.put_down(card, held.lane, &held.standing, &mut standing, failure.as_ref(), now)?;
         } else {
             let in_step = held.in_step || write.begins || !write.steps.is_empty();
-            self.keep_lease(&standing, card.id, in_step)?;
+            self.keep_lease(Held { standing, in_step, ..held })?;
         }
         Ok(written)
     }
@@ -464,7 +481,7 @@ impl Tx<'_> {
         Ok(write.steps.iter().all(same))
     }
 
-    fn write_steps(&self, write: &Write, standing: &Standing, now: Timestamp) -> Result<()> {
+    fn write_steps(&mut self, write: &Write, standing: &Standing, now: Timestamp) -> Result<()> {
         if let Some((keep, _)) = write.keep_steps {
             self.keep_steps(write.lease.task, keep)?;
         }
@@ -474,11 +491,8 @@ impl Tx<'_> {
                 let text = "UPDATE step SET live = 0 WHERE task = ?1 AND name = ?2";
                 self.run("record", text, params![write.lease.task.key(), step.name])?;
             }
-            self.run(
-                "record",
-                "INSERT INTO step (task, version, live, outcome, run, attempt, node, at, duration, name,
-                   class, reason, output)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            self.hot.run(
+                Hot::InsertStep,
                 params![
                     write.lease.task.key(),
                     step.version.0.cast_signed(),
@@ -513,25 +527,26 @@ impl Tx<'_> {
     }
 
     /// Writes what a held task has come to, without ending its lease.
-    pub(super) fn keep_lease(&self, standing: &Standing, id: TaskId, in_step: bool) -> Result<()> {
-        self.run(
-            "record",
-            "UPDATE lease SET version = ?2, event_n = ?3, crashes = ?4, in_step = ?5, requests = ?6,
-               has_children = ?7 WHERE task = ?1",
+    pub(super) fn keep_lease(&mut self, mut held: Held) -> Result<()> {
+        let (id, standing) = (held.card.id, &mut held.standing);
+        self.hot.run(
+            Hot::KeepLease,
             params![
                 id.key(),
                 standing.version.0.cast_signed(),
                 standing.event_n,
                 standing.crashes,
-                in_step,
+                held.in_step,
                 standing.requests.bits(),
                 standing.has_children,
             ],
         )?;
-        if let Some(progress) = &standing.progress {
+        // Progress lives in the task's row; absent here means unchanged.
+        if let Some(progress) = standing.progress.take() {
             let text = "UPDATE task SET progress = ?2 WHERE id = ?1";
-            self.run("record", text, params![id.key(), Json::of(progress)?.as_str()])?;
+            self.run("record", text, params![id.key(), Json::of(&progress)?.as_str()])?;
         }
+        self.memory.keep_lease(id, held);
         Ok(())
     }
 
@@ -576,7 +591,11 @@ impl Tx<'_> {
         {
             self.judge_later(card.id)?;
         }
-        self.update_row(card.id, after)?;
+        if is_plain_end(card, before, after) {
+            self.insert_done(card.id, after)?;
+        } else {
+            self.update_row(card.id, after)?;
+        }
         self.completed += i64::from(ends && after.state == State::Completed);
         if matches!(after.state, State::Completed | State::RolledBack) && after.version.0 > 0 {
             let text = "UPDATE step SET live = 0, output = NULL WHERE task = ?1";
@@ -660,9 +679,6 @@ impl Tx<'_> {
         let progress = text(s.progress.as_ref().map(Json::of))?;
         let failure = text(s.failure.as_ref().map(Json::of))?;
         let children = text(s.children.as_ref().map(Json::of))?;
-        // Absent values of full width, see the table.
-        let started_at = s.started_at.unwrap_or(s.updated_at).as_micros();
-        let finished_at = s.finished_at.unwrap_or(s.updated_at).as_micros();
         self.run(
             "record",
             "UPDATE task SET state = ?2, due_at = ?3, updated_at = ?4, started_at = ?5, finished_at = ?6,
@@ -676,16 +692,16 @@ impl Tx<'_> {
                 s.state.code(),
                 s.due_at.as_micros(),
                 s.updated_at.as_micros(),
-                started_at,
-                finished_at,
-                s.node.map_or(id.key(), |n| n.key()),
+                s.started_at.map(Timestamp::as_micros),
+                s.finished_at.map(Timestamp::as_micros),
+                s.node.map(|n| n.key()),
                 s.run,
                 s.attempt,
                 s.retries,
                 s.crashes,
                 s.token.0.cast_signed(),
                 s.version.0.cast_signed(),
-                s.event_n + EVENT_N_BASE,
+                s.event_n,
                 s.has_children,
                 s.held_from.map(State::code),
                 waiting_on.as_ref().map(Json::as_str),
@@ -698,15 +714,36 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn enter(&self, place: Place, lane: i64, card: &Card) -> Result<()> {
+    fn insert_done(&mut self, id: TaskId, s: &Standing) -> Result<()> {
+        let at = s.finished_at.unwrap_or(s.updated_at).as_micros();
+        self.hot.run(
+            Hot::InsertDone,
+            params![
+                id.key(),
+                s.node.map_or(0, |n| n.key()),
+                s.started_at.map_or(at, Timestamp::as_micros),
+                at,
+                s.run,
+                s.attempt,
+                s.retries,
+                s.crashes,
+                s.token.0.cast_signed(),
+                s.version.0.cast_signed(),
+                s.event_n,
+                s.result.as_ref().map(Json::as_str),
+            ],
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn enter(&mut self, place: Place, lane: i64, card: &Card) -> Result<()> {
         let (text, key) = match place {
             Place::Nowhere | Place::Leased => return Ok(()),
             Place::Due(at) => {
                 ("INSERT OR IGNORE INTO due (at, id) VALUES (?1, ?2)", at.as_micros())
             }
             Place::Ready => {
-                let text = "INSERT OR IGNORE INTO ready (lane, rank, id) VALUES (?1, ?2, ?3)";
-                self.run("ready", text, params![lane, -card.priority, card.id.key()])?;
+                self.hot.run(Hot::EnterReady, params![lane, -card.priority, card.id.key()])?;
                 return Ok(());
             }
         };
@@ -714,19 +751,19 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn leave(&self, place: Place, lane: i64, card: &Card) -> Result<()> {
+    pub(super) fn leave(&mut self, place: Place, lane: i64, card: &Card) -> Result<()> {
         match place {
             Place::Nowhere => return Ok(()),
             Place::Leased => {
-                self.run("lease", "DELETE FROM lease WHERE task = ?1", params![card.id.key()])?
+                self.memory.leases.remove(&card.id);
+                self.hot.run(Hot::LeaveLease, [card.id.key()])?
             }
             Place::Due(at) => {
                 let text = "DELETE FROM due WHERE at = ?1 AND id = ?2";
                 self.run("due", text, params![at.as_micros(), card.id.key()])?
             }
             Place::Ready => {
-                let text = "DELETE FROM ready WHERE lane = ?1 AND rank = ?2 AND id = ?3";
-                self.run("ready", text, params![lane, -card.priority, card.id.key()])?
+                self.hot.run(Hot::LeaveReady, params![lane, -card.priority, card.id.key()])?
             }
         };
         Ok(())
@@ -750,6 +787,17 @@ pub(super) fn totals(conn: &rusqlite::Connection, parent: TaskId) -> Result<Tota
         totals.add(State::from_code(state)?, count.unsigned_abs());
     }
     Ok(totals)
+}
+
+/// A plain task completes from its lease: its row need not be touched. What its
+/// row would have to change beside that is looked up elsewhere for children
+/// (by their parent's index) and parents (totals).
+fn is_plain_end(card: &Card, before: &Standing, after: &Standing) -> bool {
+    before.leased
+        && after.state == State::Completed
+        && card.parent.is_none()
+        && !after.has_children
+        && after.progress.is_none()
 }
 
 fn repeated(standing: &Standing) -> Written {

@@ -5,7 +5,8 @@
 //! SQLite itself fail within a group, the group is rolled back and each command
 //! runs alone, so that one bad command never fails its neighbours.
 
-use super::error::{closed, is_fatal, sql};
+use super::error::{closed, is_fatal};
+use super::statements::{Hot, Statements};
 use super::tx::{Memory, Tx};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -21,7 +22,7 @@ pub(super) const WAITING_MAX: usize = 4096;
 /// A command on its way to the writer.
 pub(super) trait Command: Send {
     /// Runs it and keeps the answer.
-    fn run(&mut self, tx: &mut Tx<'_>);
+    fn run(&mut self, tx: &mut Tx<'_, '_>);
     /// The error that forbids a commit, if the run ended in one.
     fn is_fatal(&self) -> bool;
     /// The run was refused: what it pushed must go.
@@ -40,8 +41,8 @@ struct Job<T, F> {
     caller: oneshot::Sender<Result<T>>,
 }
 
-impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T> + Send> Command for Job<T, F> {
-    fn run(&mut self, tx: &mut Tx<'_>) {
+impl<T: Send, F: FnMut(&mut Tx<'_, '_>) -> Result<T> + Send> Command for Job<T, F> {
+    fn run(&mut self, tx: &mut Tx<'_, '_>) {
         self.answer = Some((self.work)(tx));
     }
 
@@ -80,7 +81,7 @@ impl Writer {
     pub(super) async fn write<T, F>(&self, bytes: usize, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut Tx<'_, '_>) -> Result<T> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
         let job = Box::new(Job { work, bytes, answer: None, caller });
@@ -97,7 +98,8 @@ pub(super) fn channel() -> (Writer, Commands) {
 }
 
 /// Runs until every [`Writer`] is gone.
-pub(super) fn run(mut conn: Connection, mut memory: Memory, mut commands: Commands) {
+pub(super) fn run(conn: &Connection, mut memory: Memory, mut commands: Commands) {
+    let mut hot = Statements::new(conn);
     while let Some(first) = commands.blocking_recv() {
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -106,41 +108,43 @@ pub(super) fn run(mut conn: Connection, mut memory: Memory, mut commands: Comman
             bytes += next.bytes();
             group.push(next);
         }
-        run_group(&mut conn, &mut memory, &mut group);
+        run_group(&mut hot, &mut memory, &mut group);
         group.into_iter().for_each(|command| command.reply());
     }
 }
 
-fn run_group(conn: &mut Connection, memory: &mut Memory, group: &mut [Box<dyn Command>]) {
-    if let Err(error) = transaction(conn, memory, group) {
-        memory.forget();
-        if let [alone] = group {
-            // Its own error says more than the commit's.
-            if !alone.is_refused() {
-                alone.fail(error);
-            }
-            return;
+fn run_group(hot: &mut Statements<'_>, memory: &mut Memory, group: &mut [Box<dyn Command>]) {
+    let Err(error) = transaction(hot, memory, group) else { return };
+    memory.forget();
+    // After some errors SQLite has rolled back by itself.
+    let rolled_back = hot.conn().is_autocommit() || hot.run(Hot::Rollback, []).is_ok();
+    if let [alone] = group {
+        // Its own error says more than the transaction's.
+        if !alone.is_refused() {
+            alone.fail(error);
         }
-        for command in group {
-            run_group(conn, memory, std::slice::from_mut(command));
+        return;
+    }
+    for command in group {
+        if rolled_back {
+            run_group(hot, memory, std::slice::from_mut(command));
+        } else {
+            command.fail(Error::unavailable("write", "the transaction cannot be rolled back"));
         }
     }
 }
 
 fn transaction(
-    conn: &mut Connection,
+    hot: &mut Statements<'_>,
     memory: &mut Memory,
     group: &mut [Box<dyn Command>],
 ) -> Result<()> {
-    let guard = conn
-        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-        .map_err(sql("begin"))?;
-    let mut tx = Tx::new(&guard, memory);
+    hot.run(Hot::Begin, [])?;
+    let mut tx = Tx::new(hot, memory);
     for command in group {
         let mark = tx.events();
         command.run(&mut tx);
-        if command.is_fatal() {
-            // Dropping the guard rolls back.
+        if command.is_fatal() || tx.dirty {
             return Err(Error::unavailable("write", "the transaction was rolled back"));
         }
         if command.is_refused() {
@@ -148,5 +152,6 @@ fn transaction(
         }
     }
     tx.finish()?;
-    guard.commit().map_err(sql("commit"))
+    hot.run(Hot::Commit, [])?;
+    Ok(())
 }

@@ -1,6 +1,7 @@
--- The ledger. Hot and cold apart: `task` is written at submit and ended once,
--- `ready` is what a claim reads (its key is the claim order), `lease` holds what
--- runs. Times are microseconds since 1970, states and outcomes small numbers.
+-- The ledger. Hot and cold apart: `task` is written at submit, `ready` is what a
+-- claim reads (its key is the claim order), `lease` holds what runs, `done` what
+-- completed. An ordinary life never writes its task row again. Times are
+-- microseconds since 1970, states and outcomes small numbers.
 
 -- A queue and a kind in it: one integer in every row instead of two names, and
 -- the unit of the claim, so that kinds nobody serves cost a claim nothing.
@@ -11,10 +12,8 @@ CREATE TABLE lane (
   UNIQUE (queue, kind)
 );
 
--- While a lease exists, the counters here are those of before the claim and the
--- lease row has the current ones. started_at, finished_at and node hold a
--- placeholder of their final width until they mean something, so that ending a
--- task overwrites its row in place instead of splitting pages.
+-- While a lease or done row exists, it has the current state and counters, and
+-- those here are of before the claim.
 CREATE TABLE task (
   id          INTEGER PRIMARY KEY,
   lane        INTEGER NOT NULL,
@@ -23,9 +22,9 @@ CREATE TABLE task (
   created_at  INTEGER NOT NULL,
   due_at      INTEGER NOT NULL,
   updated_at  INTEGER NOT NULL,
-  started_at  INTEGER NOT NULL,
-  finished_at INTEGER NOT NULL,
-  node        INTEGER NOT NULL,
+  started_at  INTEGER,
+  finished_at INTEGER,
+  node        INTEGER,
   run         INTEGER NOT NULL,
   attempt     INTEGER NOT NULL,
   retries     INTEGER NOT NULL,
@@ -49,9 +48,27 @@ CREATE TABLE task (
 );
 CREATE UNIQUE INDEX task_child ON task (parent, child_key) WHERE parent IS NOT NULL;
 CREATE INDEX task_live_child ON task (parent) WHERE parent IS NOT NULL AND state < 16;
--- Only states that lists ask for and the ordinary life of a task never enters:
--- neither queued (3) nor completed (16).
+-- Only states that lists ask for and an ordinary life never enters: neither
+-- queued (3) nor completed (16).
 CREATE INDEX task_state ON task (state, id) WHERE state NOT IN (3, 16);
+
+-- How tasks completed that are neither child nor parent. Their row would have to
+-- be rewritten whole, payload and all; this is a fifth of it. Completion is
+-- final, so a row here is only ever deleted together with its task.
+CREATE TABLE done (
+  id          INTEGER PRIMARY KEY,
+  node        INTEGER NOT NULL,
+  started_at  INTEGER NOT NULL,
+  finished_at INTEGER NOT NULL,
+  run         INTEGER NOT NULL,
+  attempt     INTEGER NOT NULL,
+  retries     INTEGER NOT NULL,
+  crashes     INTEGER NOT NULL,
+  token       INTEGER NOT NULL,
+  version     INTEGER NOT NULL,
+  event_n     INTEGER NOT NULL,
+  result      TEXT
+);
 
 CREATE TABLE ready (
   lane INTEGER NOT NULL,
