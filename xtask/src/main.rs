@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks there")]
 
+mod bench;
 mod deny;
 mod root;
 mod stop;
@@ -21,6 +22,7 @@ type Run = fn(root: &Path, args: &[String]) -> Result<(), Stop>;
 const COMMANDS: &[(&str, &str, Run)] = &[
     ("test", "formatting, lints and every test, with totals", test::run),
     ("tidy", "the house rules (--ratchet: rewrite the size exceptions)", tidy::run),
+    ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -59,7 +61,16 @@ mod tests {
 
     #[test]
     fn wrong_words_are_usage_errors_with_a_hint() {
-        for line in ["", "tset", "test --fast", "tidy --rachet", "tidy --ratchet x", "help x"] {
+        for line in [
+            "",
+            "tset",
+            "test --fast",
+            "tidy --rachet",
+            "tidy --ratchet x",
+            "help x",
+            "bench",
+            "bench x",
+        ] {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let stop = dispatch(&args).expect_err("must be refused");
             assert_eq!(stop.exit_code(), 2, "{line}");

@@ -320,6 +320,10 @@ impl Standing {
         self.due_at = verdict.due_at.unwrap_or(now);
         self.updated_at = now;
         self.retries += u32::from(verdict.burns_retry);
+        if verdict.to == State::RollingBack && !rolling_on {
+            // Undoing is other work than what failed: it has its own retries.
+            (self.retries, self.crashes) = (0, 0);
+        }
         self.requests = Requests::NONE;
         self.waiting_on.clone_from(&verdict.waiting_on);
         self.result.clone_from(&verdict.result);

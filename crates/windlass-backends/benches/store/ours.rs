@@ -1,4 +1,5 @@
 //! The store's side of the benchmark: the contract's own calls, nothing else.
+//! It knows nothing of the bare side; `main.rs` compares the two.
 
 use crate::{Phases, payload, timed};
 use std::path::Path;

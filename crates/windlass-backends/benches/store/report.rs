@@ -1,4 +1,5 @@
-//! What the benchmark prints: a table for people, or one JSON line per row.
+//! What the benchmark prints: a table for people, or one JSON line per row. It
+//! measures nothing.
 
 /// One measured figure.
 pub(crate) struct Line {

@@ -255,13 +255,20 @@ impl Row {
         self.requests = Requests::NONE;
     }
 
+    /// The answer of its claim got lost: back to where it came from, or where
+    /// people wanted it meanwhile. A rollback can only be paused.
     pub(super) fn give_back(&mut self, now: Timestamp) {
+        let Requests { cancel, pause, rollback } = self.requests;
+        let back = if self.state == RollingBack { RollingBack } else { Queued };
+        let to = match self.state {
+            Running if rollback => RollingBack,
+            Running if cancel => Cancelled,
+            _ if pause && !(cancel || rollback) => Paused,
+            _ => back,
+        };
         self.end_attempt(AttemptEnd::GivenBack, now);
-        if self.state == Running {
-            self.state = Queued;
-        }
-        self.due_at = now;
-        self.backing_off = false;
+        self.held_from = (to == Paused).then_some(back);
+        self.go(&Verdict::to(to), now);
     }
 
     /// The verdict that counts, by what people asked for meanwhile.

@@ -73,7 +73,12 @@ pub async fn every_change_in_every_state(w: World) {
 async fn word(w: &World, id: TaskId, change: &TaskChange) -> String {
     let before = (w.get(id).await, w.feed().await.len());
     match w.try_change(id, change.clone()).await {
-        Ok(Changed::Done) => w.state(id).await.to_string(),
+        Ok(Changed::Done) => {
+            if let TaskChange::EditPayload(payload) = change {
+                assert_eq!(&w.get(id).await.payload, payload);
+            }
+            w.state(id).await.to_string()
+        }
         Ok(Changed::Requested) => "asked".to_owned(),
         Ok(Changed::Already) => "already".to_owned(),
         Err(error) => {
@@ -163,6 +168,19 @@ pub async fn an_edited_payload_is_what_runs(w: World) {
     assert_eq!(claimed.task.payload, json(r#"{"size":2}"#));
     refused_as(w.try_change(id, edit("{}")).await, ErrorKind::Conflict);
     assert_eq!(w.get(id).await.payload, json(r#"{"size":2}"#));
+}
+
+pub async fn a_payload_of_null_is_refused(w: World) {
+    let node = w.node("a").await;
+    let (queued, failed) = (w.submit(w.task()).await, w.failed(&node).await);
+    let before = w.snapshot().await;
+    refused_as(
+        w.try_change(queued, TaskChange::EditPayload(json("null"))).await,
+        ErrorKind::Invalid,
+    );
+    let change = TaskChange::Requeue { from_step: None, payload: Some(json("null")) };
+    refused_as(w.try_change(failed, change).await, ErrorKind::Invalid);
+    w.unchanged_since(&before).await;
 }
 
 pub async fn a_discarded_dead_letter_leaves_the_task_failed(w: World) {

@@ -63,7 +63,10 @@ pub async fn a_childs_key_counts_once_under_its_parent(w: World) {
     let (one, two) = (w.running(&node).await, w.running(&node).await);
     let write = |parent: &windlass_core::store::Claimed, version| Write {
         steps: vec![step("split", version)],
-        children: vec![w.task().under(parent.task.id, "1:split:0")],
+        children: vec![
+            w.task().under(parent.task.id, "1:split:0"),
+            w.task().under(parent.task.id, "1:split:0"),
+        ],
         ..Write::new(lease(parent))
     };
     w.write(write(&one, 1)).await;
@@ -73,6 +76,42 @@ pub async fn a_childs_key_counts_once_under_its_parent(w: World) {
     assert_eq!(w.store().children(two.task.id).await.unwrap().total, 1);
     assert_eq!(w.list("").await.len(), 4);
     w.sound().await;
+}
+
+pub async fn a_child_with_a_taken_id_is_refused_alone(w: World) {
+    let node = w.node("a").await;
+    let claimed = [w.running(&node).await, w.running(&node).await, w.running(&node).await];
+    let taken = w.submit(w.task().payload(r#"{"mine":1}"#)).await;
+    let before = w.get(taken).await;
+    let mut writes: Vec<Write> = claimed.iter().map(|c| w.settling(c, done())).collect();
+    let mut child = w.task().under(claimed[1].task.id, "1:split:0");
+    child.id = taken;
+    writes[1].children = vec![child];
+    let answers = w.record(writes).await;
+    let good: Vec<bool> = answers.iter().map(|a| a.is_ok()).collect();
+    assert_eq!(good, [true, false, true], "{answers:?}");
+    assert_eq!(w.get(taken).await, before);
+    assert_eq!(w.state(claimed[1].task.id).await, State::Running);
+    w.sound().await;
+}
+
+pub async fn a_bad_child_is_refused_with_its_step(w: World) {
+    let node = w.node("a").await;
+    let parent = w.running(&node).await;
+    let other = w.submit(w.task()).await;
+    let before = w.snapshot().await;
+    let bad =
+        [w.task().under(parent.task.id, "1").priority(99), w.task().under(other, "1"), w.task()];
+    for child in bad {
+        let good = w.task().under(parent.task.id, "2");
+        let write = Write {
+            steps: vec![step("split", 1)],
+            children: vec![good, child],
+            ..Write::new(lease(&parent))
+        };
+        assert!(w.try_write(write).await.is_err());
+    }
+    w.unchanged_since(&before).await;
 }
 
 pub async fn the_last_child_resumes_its_parent(w: World) {

@@ -45,12 +45,15 @@ pub async fn cancelling_a_parent_cancels_its_children(w: World) {
     let running = w.claim_id(&node, children[0]).await;
     w.settle(&w.claim_id(&node, children[1]).await, retryable()).await;
     w.cancel(parent).await;
+    let frozen = w.get(parent).await.standing.children;
+    assert_eq!(frozen, Some(totals(0, 0, 0, 3)));
     w.judge_children().await;
     let states = w.states(&children).await;
     assert_eq!(states, [State::Running, State::Cancelled, State::Cancelled]);
     assert_eq!(w.settle(&running, retryable()).await.state, State::Cancelled);
     w.judge_children().await;
     assert_eq!(w.state(parent).await, State::Cancelled);
+    assert_eq!(w.get(parent).await.standing.children, frozen);
     w.sound().await;
 }
 

@@ -76,6 +76,9 @@ pub async fn a_claim_never_takes_more_than_the_maximum(w: World) {
     w.submit_all(w.many(CLAIM_MAX + 5)).await;
     assert_eq!(w.claim(&node, usize::MAX).await.len(), CLAIM_MAX);
     assert_eq!(w.claim(&node, usize::MAX).await.len(), 5);
+    let all = w.submit_all(w.many(CLAIM_MAX + 5)).await;
+    assert_eq!(w.ask(node.ids(&all)).await.len(), CLAIM_MAX);
+    assert_eq!(w.ask(node.ids(&all)).await.len(), 5);
 }
 
 pub async fn a_kinds_own_maximum_holds(w: World) {
@@ -165,7 +168,7 @@ pub async fn ids_that_are_not_ready_are_passed_over(w: World) {
     let unknown = w.id();
     let before = [running, ended, later, paused, other];
     let states = w.states(&before).await;
-    let all = [unknown, running, ended, later, paused, other, ready];
+    let all = [unknown, running, ended, later, paused, other, ready, ready];
     assert_eq!(ids(&w.ask(node.ids(&all)).await), [ready]);
     assert_eq!(w.states(&before).await, states);
     w.sound().await;

@@ -102,6 +102,7 @@ pub async fn a_lost_node_with_tasks_is_announced_once_and_recovered(w: World) {
         w.advance(HOUR);
     }
     assert_eq!(w.told("node.lost").await, 1);
+    assert!(w.node_info(&a).await.is_some(), "it still holds something");
     let taken = only(w.ask(b.expired(10)).await);
     assert_eq!(taken.task.id, id);
     w.finish(&taken).await;

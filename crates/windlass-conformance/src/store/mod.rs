@@ -55,6 +55,7 @@ macro_rules! store_cases {
                 an_id_twice_in_one_batch_with_other_content_is_a_conflict,
                 a_missing_parent_is_not_found,
                 an_ended_parent_takes_no_children,
+                a_childs_key_is_unique_under_its_parent,
                 a_child_names_its_parent,
             }
             submit_keys {
@@ -160,6 +161,7 @@ macro_rules! store_cases {
                 a_large_result_is_kept_but_not_told,
                 fail_ends_with_a_dead_letter,
                 an_error_waits_for_its_retry,
+                the_latest_error_stays_in_sight,
                 the_last_retry_is_the_end,
                 a_snooze_and_a_limit_wait_for_their_time,
                 waiting_holds_no_slot,
@@ -177,6 +179,7 @@ macro_rules! store_cases {
                 a_transition_the_table_does_not_have_is_refused,
                 one_bad_write_does_not_harm_its_neighbours,
                 writes_about_one_task_happen_in_their_order,
+                many_tasks_end_in_one_call,
                 an_empty_record_is_answered_empty,
             }
             record_refused {
@@ -224,6 +227,7 @@ macro_rules! store_cases {
                 a_paused_task_is_neither_claimed_nor_promoted,
                 a_resumed_task_goes_back_to_its_time,
                 an_edited_payload_is_what_runs,
+                a_payload_of_null_is_refused,
                 a_discarded_dead_letter_leaves_the_task_failed,
                 a_rollback_of_a_failed_task_takes_its_dead_letter,
                 an_unknown_task_does_not_harm_the_others,
@@ -255,6 +259,8 @@ macro_rules! store_cases {
             children {
                 children_are_written_with_their_step,
                 a_childs_key_counts_once_under_its_parent,
+                a_child_with_a_taken_id_is_refused_alone,
+                a_bad_child_is_refused_with_its_step,
                 the_last_child_resumes_its_parent,
                 each_policy_gives_its_end,
                 two_children_may_end_in_one_call,
@@ -281,6 +287,7 @@ macro_rules! store_cases {
                 promoted_tasks_keep_their_place_in_line,
                 retries_and_snoozes_are_promoted,
                 late_tasks_expire_with_a_dead_letter,
+                a_task_nobody_promoted_in_time_expires,
                 only_tasks_that_never_started_expire,
                 expiry_comes_in_pieces,
                 jobs_without_work_write_nothing,
@@ -290,6 +297,7 @@ macro_rules! store_cases {
                 dead_letters_have_their_own_time,
                 live_tasks_are_never_deleted,
                 a_live_key_keeps_its_task,
+                a_unique_time_keeps_its_task,
                 deletion_comes_in_pieces,
                 old_events_go_and_readers_go_on,
                 positions_are_never_given_again,
@@ -307,12 +315,14 @@ macro_rules! store_cases {
                 a_taken_lane_is_closed_to_others,
                 confirmed_rows_are_gone,
                 the_holder_goes_on_with_its_lanes,
+                taking_again_holds_the_lanes_longer,
                 a_row_that_must_wait_holds_back_its_lane_only,
                 a_task_that_fails_twice_leaves_twice,
             }
             query {
                 filters_find_what_they_say,
                 filters_know_time_attempts_and_errors,
+                age_counts_from_the_submission,
                 pages_are_newest_first_without_gap_or_repeat,
                 a_filter_holds_across_pages,
                 a_page_has_its_bounds,
@@ -334,6 +344,7 @@ macro_rules! store_cases {
                 settings_are_in_the_audit_list,
                 a_schedule_fires_with_its_task,
                 each_instant_fires_once,
+                an_unknown_schedule_fires_nothing,
                 a_refused_task_does_not_move_the_schedule,
                 a_schedule_may_move_on_without_a_task,
             }

@@ -163,6 +163,19 @@ pub async fn the_holder_goes_on_with_its_lanes(w: World) {
     assert!(sent.is_sorted());
 }
 
+pub async fn taking_again_holds_the_lanes_longer(w: World) {
+    let (a, b) = (w.tireless("a").await, w.tireless("b").await);
+    w.outbox_rule(true, false).await;
+    w.failed(&a).await;
+    let rows = take(&w, &a, 10).await;
+    w.advance(HOLD - SECOND);
+    assert_eq!(take(&w, &a, 10).await, rows);
+    w.advance(HOLD - SECOND);
+    assert!(take(&w, &b, 10).await.is_empty());
+    w.advance(2 * SECOND);
+    assert_eq!(take(&w, &b, 10).await, rows);
+}
+
 pub async fn a_row_that_must_wait_holds_back_its_lane_only(w: World) {
     let node = w.tireless("a").await;
     w.outbox_rule(true, false).await;

@@ -86,6 +86,21 @@ pub async fn a_live_key_keeps_its_task(w: World) {
     assert!(w.find(keyed).await.is_none());
 }
 
+pub async fn a_unique_time_keeps_its_task(w: World) {
+    let node = w.tireless("a").await;
+    let unique = w.submit(w.task().unique_for("u", 3 * DAY)).await;
+    w.finish(&w.claim_one(&node).await).await;
+    w.advance(2 * DAY);
+    let purge = Job::Purge(Retention { ended: HOUR, ..keep() });
+    w.exhaust(purge).await;
+    let again = w.try_submit(vec![w.task().unique_for("u", DAY)]).await.unwrap();
+    assert_eq!(again, [Submitted::Existing { id: unique }]);
+    assert!(w.find(unique).await.is_some(), "an answer names a task that is there");
+    w.advance(2 * DAY);
+    w.exhaust(purge).await;
+    assert!(w.find(unique).await.is_none());
+}
+
 pub async fn deletion_comes_in_pieces(w: World) {
     w.submit_all((0..25).map(|_| w.task().plan(&[])).collect()).await;
     w.advance(2 * DAY);

@@ -56,6 +56,16 @@ pub async fn filters_know_time_attempts_and_errors(w: World) {
     }
 }
 
+pub async fn age_counts_from_the_submission(w: World) {
+    let early = w.task();
+    let id = early.id;
+    w.advance(2 * HOUR);
+    w.submit(early).await;
+    w.advance(MINUTE);
+    assert_eq!(w.list_ids("since:1h").await, [id], "the id was made long before");
+    assert!(w.list_ids("age:>1h").await.is_empty());
+}
+
 pub async fn pages_are_newest_first_without_gap_or_repeat(w: World) {
     let mut ids = w.submit_all(w.many(25)).await;
     ids.reverse();

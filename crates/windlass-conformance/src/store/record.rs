@@ -99,6 +99,22 @@ pub async fn an_error_waits_for_its_retry(w: World) {
     assert_eq!(latest.error.message, "busy");
 }
 
+pub async fn the_latest_error_stays_in_sight(w: World) {
+    let node = w.tireless("a").await;
+    let claimed = w.running(&node).await;
+    let id = claimed.task.id;
+    w.settle(&claimed, retryable()).await;
+    let message = async || w.get(id).await.standing.failure.map(|f| f.error.message);
+    for outcome in [Outcome::Release, done()] {
+        w.advance(MINUTE);
+        w.promote().await;
+        w.settle(&w.claim_one(&node).await, outcome).await;
+        assert_eq!(message().await.as_deref(), Some("busy"));
+    }
+    let failed: Vec<bool> = w.attempts(id).await.iter().map(|a| a.failure.is_some()).collect();
+    assert_eq!(failed, [true, false, false], "it belongs to its own attempt");
+}
+
 pub async fn the_last_retry_is_the_end(w: World) {
     let node = w.tireless("a").await;
     let id = w.submit(w.task()).await;
@@ -351,6 +367,20 @@ pub async fn writes_about_one_task_happen_in_their_order(w: World) {
     assert_eq!(answers[3].as_ref().unwrap_err().kind(), ErrorKind::LeaseLost);
     let story = w.story(claimed.task.id).await;
     assert_eq!(story[2..], ["task.step_completed", "task.step_completed", "task.completed"]);
+}
+
+pub async fn many_tasks_end_in_one_call(w: World) {
+    let node = w.node("a").await;
+    w.submit_all(w.many(1000)).await;
+    let claimed = w.claim(&node, 1000).await;
+    let writes: Vec<Write> = claimed
+        .iter()
+        .map(|c| Write { steps: vec![step("a", 1)], ..w.settling(c, done()) })
+        .collect();
+    assert!(w.record(writes.clone()).await.iter().all(|a| !a.as_ref().unwrap().repeated));
+    assert!(w.record(writes).await.iter().all(|a| a.as_ref().unwrap().repeated));
+    assert_eq!(w.stats().await.states.get(&State::Completed), Some(&1000));
+    w.sound().await;
 }
 
 pub async fn an_empty_record_is_answered_empty(w: World) {

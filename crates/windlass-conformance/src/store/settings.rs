@@ -149,6 +149,14 @@ pub async fn each_instant_fires_once(w: World) {
     w.unchanged_since(&before).await;
 }
 
+pub async fn an_unknown_schedule_fires_nothing(w: World) {
+    let mut submit = due(&w).await;
+    submit.fires.as_mut().unwrap().schedule = "nightly".to_owned();
+    let before = w.snapshot().await;
+    assert!(w.store().submit(submit, w.now()).await.is_err());
+    w.unchanged_since(&before).await;
+}
+
 pub async fn a_refused_task_does_not_move_the_schedule(w: World) {
     let mut submit = due(&w).await;
     submit.tasks[0].priority = 99;

@@ -204,10 +204,11 @@ pub async fn an_undone_step_leaves_the_checkpoint(w: World) {
     let left: Vec<_> =
         again.checkpoint.as_ref().unwrap().finished().map(|e| e.record.name.as_str()).collect();
     assert_eq!(left, ["a"]);
-    w.write(Write { steps: vec![undone("a", 6)], ..w.settling(&again, Outcome::RolledBack) }).await;
+    // A step without a compensation is left behind when the rollback ends.
+    w.settle(&again, Outcome::RolledBack).await;
     assert_eq!(w.checkpoint(id).await, None);
     let outcomes: Vec<StepOutcome> =
         w.attempts(id).await.iter().flat_map(|a| &a.steps).map(|s| s.record.outcome).collect();
-    assert_eq!(outcomes.iter().filter(|o| **o == StepOutcome::Undone).count(), 3);
+    assert_eq!(outcomes.iter().filter(|o| **o == StepOutcome::Undone).count(), 2);
     w.sound().await;
 }

@@ -209,6 +209,15 @@ pub async fn an_ended_parent_takes_no_children(w: World) {
     w.unchanged_since(&before).await;
 }
 
+pub async fn a_childs_key_is_unique_under_its_parent(w: World) {
+    let parent = w.submit(w.task()).await;
+    let child = w.submit(w.task().under(parent, "1")).await;
+    let before = w.snapshot().await;
+    let again = w.try_submit(vec![w.task().under(parent, "1")]).await.unwrap();
+    assert_eq!(again, [Submitted::Existing { id: child }]);
+    w.unchanged_since(&before).await;
+}
+
 pub async fn a_child_names_its_parent(w: World) {
     let parent = w.submit(w.task()).await;
     let child = w.submit(w.task().under(parent, "1")).await;

@@ -124,7 +124,9 @@ pub async fn a_unique_key_is_free_after_any_end(w: World) {
         assert_eq!(w.list("").await.len(), i + 1, "a new task each time");
         w.settle(&w.claim_id(&node, id).await, outcome).await;
     }
+    w.submit(w.task().unique_live("u").plan(&[])).await;
     let queued = w.submit(w.task().unique_live("u")).await;
+    assert_eq!(w.state(queued).await, State::Queued);
     w.cancel(queued).await;
     let last = w.task().unique_live("u");
     let id = last.id;

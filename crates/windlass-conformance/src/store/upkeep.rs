@@ -84,6 +84,16 @@ pub async fn late_tasks_expire_with_a_dead_letter(w: World) {
     w.sound().await;
 }
 
+pub async fn a_task_nobody_promoted_in_time_expires(w: World) {
+    let id = w.submit(w.task().after(MINUTE).deadline(MINUTE)).await;
+    w.advance(HOUR);
+    assert_eq!(w.exhaust(Job::Expire).await, 1);
+    assert_eq!(w.state(id).await, State::Failed);
+    assert_eq!(w.store().next_due().await.unwrap(), None);
+    assert_eq!(w.promote().await, 0);
+    w.sound().await;
+}
+
 pub async fn only_tasks_that_never_started_expire(w: World) {
     let node = w.tireless("a").await;
     let released = w.submit(w.task().deadline(MINUTE)).await;

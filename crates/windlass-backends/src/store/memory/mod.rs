@@ -2,12 +2,15 @@
 //! work that may be lost with the process. One lock around plain maps; every
 //! call checks first and writes after, so a refused call leaves nothing behind.
 
+mod change;
 mod claim;
 mod outbox;
 mod read;
+mod record;
 mod settings;
+mod standing;
+mod submit;
 mod upkeep;
-mod write;
 
 use crate::store::guards::Guards;
 use crate::store::instant;
@@ -59,7 +62,6 @@ impl MemoryStore {
 struct Row {
     task: Task,
     child_key: Option<String>,
-    idempotency: Option<String>,
     held: Option<Held>,
     steps: Vec<StepEntry>,
     /// Attempts that ended while the task went on; the latest one is in the

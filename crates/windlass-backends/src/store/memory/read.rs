@@ -1,4 +1,5 @@
-//! Everything a reader may ask, straight from the maps.
+//! Everything a reader may ask, straight from the maps. Nothing here changes
+//! one; lists walk the tasks from the newest and leave matching to the filter.
 
 use super::{Inner, MemoryStore};
 use crate::store::attempt_of;

@@ -4,6 +4,7 @@
 
 use super::Inner;
 use crate::store::{NODE_KEPT, node_event};
+use std::collections::HashSet;
 use windlass_core::Result;
 use windlass_core::children::{Resolution, resolve};
 use windlass_core::clock::Timestamp;
@@ -150,10 +151,12 @@ impl Inner {
     }
 
     fn purge(&mut self, retention: &Retention, limit: usize, now: Timestamp) -> Upkept {
+        let live = self.idempotency.values().filter(|(_, _, until)| *until > now);
+        let answers: HashSet<TaskId> = live.map(|(_, id, _)| *id).collect();
         let old: Vec<TaskId> = self
             .tasks
             .values()
-            .filter(|row| self.may_forget(row, retention, now))
+            .filter(|row| self.may_forget(row, retention, &answers, now))
             .take(limit + 1)
             .map(|row| row.task.id)
             .collect();
@@ -182,14 +185,16 @@ impl Inner {
         Upkept { done, more, ready: vec![] }
     }
 
-    fn may_forget(&self, row: &super::Row, retention: &Retention, now: Timestamp) -> bool {
+    fn may_forget(
+        &self,
+        row: &super::Row,
+        retention: &Retention,
+        answers: &HashSet<TaskId>,
+        now: Timestamp,
+    ) -> bool {
         let kept = if row.dead_letter { retention.dead_letters } else { retention.ended };
         let old = row.task.standing.finished_at.is_some_and(|at| at.plus(kept) < now);
-        let key_lives = row.idempotency.as_ref().is_some_and(|key| {
-            self.idempotency
-                .get(key)
-                .is_some_and(|(_, id, until)| *id == row.task.id && *until > now)
-        });
+        let key_lives = answers.contains(&row.task.id);
         let unique = row.task.extras.as_ref().and_then(|e| e.unique.as_ref());
         let unique_lives = unique.is_some_and(|u| {
             self.unique.get(&u.key).is_some_and(|(id, until)| {
@@ -237,7 +242,8 @@ impl Inner {
                 done += 1;
             }
             let holds = self.leased.iter().any(|t| self.tasks[t].task.standing.node == Some(id));
-            if !holds && until.plus(NODE_KEPT) <= now {
+            let announced = self.announced_lost.contains(&id);
+            if announced && !holds && until.plus(NODE_KEPT) <= now {
                 self.nodes.remove(&id);
                 self.announced_lost.remove(&id);
                 done += 1;

@@ -3,8 +3,8 @@
 //! write.
 
 use super::rows::steps_of;
+use super::submit::live_unique;
 use super::tx::Tx;
-use super::write::live_unique;
 use crate::store::{
     change_node, change_queue, check_payload, no_such, outcome_word, same_submission, steps_before,
 };

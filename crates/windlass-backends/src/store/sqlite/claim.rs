@@ -129,8 +129,9 @@ impl Tx<'_, '_> {
             }
         }
         if let Wanted::Ids(ids) = &claim.wanted {
+            // Reversed, so that the first place of an id that is named twice wins.
             let order: HashMap<TaskId, usize> =
-                ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+                ids.iter().enumerate().rev().map(|(i, id)| (*id, i)).collect();
             claimed.sort_by_key(|c| order.get(&c.task.id).copied());
         }
         Ok(claimed)
@@ -162,7 +163,9 @@ impl Tx<'_, '_> {
             Kinds::Only(list) => {
                 let mut served = vec![];
                 for (kind, max) in list.iter().filter(|(_, max)| *max > 0) {
-                    if let Some(id) = self.memory.lanes.find(self.conn, &lane.queue, kind)? {
+                    let id = self.memory.lanes.find(self.conn, &lane.queue, kind)?;
+                    // A kind that is named twice counts once, by its first maximum.
+                    if let Some(id) = id.filter(|id| served.iter().all(|(known, _)| known != id)) {
                         served.push((id, *max));
                     }
                 }

@@ -9,7 +9,7 @@ use super::claim::checkpoint;
 use super::error::sql;
 use super::pack::unpack;
 use super::rows::{Lanes, NODE, WHOLE, node_from, one_task, steps_of, whole_task};
-use super::write::totals;
+use super::standing::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;

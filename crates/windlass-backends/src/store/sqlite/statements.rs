@@ -31,9 +31,8 @@ hot! {
     InsertTask =
         "INSERT INTO task (id, lane, state, priority, created_at, due_at, updated_at, run, attempt,
            retries, crashes, token, version, event_n, has_children, deadline, parent, child_key,
-           idempotency, extras, payload, waiting_on, finished_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5, 1, 0, 0, 0, 0, 0, ?7, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
-           ?15)";
+           extras, payload, waiting_on, finished_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5, 1, 0, 0, 0, 0, 0, ?7, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     /// Whether a task exists, and its state if nobody holds it.
     State = "SELECT coalesce((SELECT 16 FROM done WHERE id = ?1), state) FROM task WHERE id = ?1";
     EnterReady = "INSERT OR IGNORE INTO ready (lane, rank, id) VALUES (?1, ?2, ?3)";

@@ -171,7 +171,7 @@ impl Tx<'_, '_> {
                 "SELECT t.id, coalesce((t.state >= 16 OR o.id IS NOT NULL)
                    AND coalesce(o.finished_at, t.finished_at) < CASE WHEN d.task IS NULL THEN ?3 ELSE ?4 END
                    AND NOT EXISTS (SELECT 1 FROM task p WHERE p.id = t.parent)
-                   AND NOT EXISTS (SELECT 1 FROM idempotency i WHERE i.key = t.idempotency AND i.task = t.id AND i.until > ?5)
+                   AND NOT EXISTS (SELECT 1 FROM idempotency i WHERE i.task = t.id AND i.until > ?5)
                    AND NOT EXISTS (SELECT 1 FROM unique_key u WHERE u.key = json_extract(t.extras, '$.unique.key')
                                    AND u.task = t.id AND u.until > ?5), 0)
                  FROM task t LEFT JOIN dead_letter d ON d.task = t.id LEFT JOIN done o ON o.id = t.id
@@ -257,8 +257,8 @@ impl Tx<'_, '_> {
             self.out.push(node_event(EventName::NodeLost, node, now));
             self.run("nodes", "UPDATE node SET announced = 1 WHERE id = ?1", params![id.key()])?;
         }
-        let text =
-            "DELETE FROM node WHERE lease_until <= ?1 AND id NOT IN (SELECT node FROM lease)";
+        let text = "DELETE FROM node WHERE lease_until <= ?1 AND announced
+                    AND id NOT IN (SELECT node FROM lease)";
         done += self.run("nodes", text, params![now.minus(NODE_KEPT).as_micros()])?;
         Ok(Upkept { done, more, ready: vec![] })
     }

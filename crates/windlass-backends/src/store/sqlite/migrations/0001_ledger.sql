@@ -37,7 +37,6 @@ CREATE TABLE task (
   deadline    INTEGER,
   parent      INTEGER,
   child_key   TEXT,
-  idempotency TEXT,
   extras      TEXT,
   payload     TEXT NOT NULL,
   waiting_on  TEXT,
@@ -156,6 +155,8 @@ CREATE TABLE idempotency (
   until INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX idempotency_until ON idempotency (until);
+-- A task stays as long as a key answers with it.
+CREATE INDEX idempotency_task ON idempotency (task);
 
 -- until is NULL for keys that hold until their task ends.
 CREATE TABLE unique_key (

@@ -1,0 +1,228 @@
+//! What only a file can promise: one owner, settings that hold, migrations that
+//! survive their own death, and a claim that stays honest over a hundred
+//! thousand tasks.
+#![allow(clippy::expect_used, clippy::panic)] // a test tells by panicking
+
+mod shared;
+
+use shared::Sqlite;
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_backends::open::open_store;
+use windlass_backends::store::sqlite::{
+    SqliteOptions, SqliteStore, Synchronous, migration_statements,
+};
+use windlass_core::ErrorKind;
+use windlass_core::clock::{Now, Timestamp};
+use windlass_core::id::{IdMint, NodeId, TaskId};
+use windlass_core::json::Json;
+use windlass_core::lease::{ClaimNo, PoisonRule};
+use windlass_core::store::{Claim, Kinds, Lane, NewNode, Reader, Store, Wanted};
+use windlass_core::task::{Kind, NewTask, QueueName};
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn a_second_owner_is_refused_and_told_why() {
+    let dir = folder();
+    let options = Sqlite::default().options(dir.path());
+    let first = SqliteStore::open(options.clone()).expect("the first owner");
+    let error = SqliteStore::open(options.clone()).expect_err("a second owner");
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let pid = std::process::id().to_string();
+    assert!(error.message().contains(&format!("process {pid}")), "{error}");
+    drop(first);
+    SqliteStore::open(options).expect("the file is free again");
+}
+
+/// Opens the file named by the environment and reports the error; run as a
+/// process of its own by the test below.
+#[test]
+fn child_that_opens() {
+    let Ok(path) = std::env::var("WINDLASS_TEST_OPEN") else { return };
+    let mut options = SqliteOptions::at(path);
+    if let Ok(statement) = std::env::var("WINDLASS_TEST_DIE_AT") {
+        options = options.dying_at(statement.parse().expect("a number"));
+    }
+    match SqliteStore::open(options) {
+        Ok(_) => std::process::exit(0),
+        Err(error) if error.kind() == ErrorKind::Conflict => std::process::exit(42),
+        Err(_) => std::process::exit(1),
+    }
+}
+
+fn open_in_child(path: &Path, die_at: Option<usize>) -> std::process::ExitStatus {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "child_that_opens"]).env("WINDLASS_TEST_OPEN", path);
+    if let Some(statement) = die_at {
+        command.env("WINDLASS_TEST_DIE_AT", statement.to_string());
+    }
+    command.output().expect("a child process").status
+}
+
+#[test]
+fn another_process_is_refused_while_the_owner_lives() {
+    let dir = folder();
+    let path = dir.path().join("owned.db");
+    let owner = SqliteStore::open(SqliteOptions::at(&path)).expect("an owner");
+    assert_eq!(open_in_child(&path, None).code(), Some(42));
+    drop(owner);
+    assert_eq!(open_in_child(&path, None).code(), Some(0));
+}
+
+#[test]
+fn a_migration_that_dies_at_any_statement_is_completed_by_the_next_start() {
+    let whole = folder();
+    let expected = schema(&whole.path().join("whole.db"));
+    assert!(migration_statements() > 20);
+    for statement in 0..migration_statements() {
+        let dir = folder();
+        let path = dir.path().join("torn.db");
+        let status = open_in_child(&path, Some(statement));
+        assert_eq!(status.code(), None, "the process must die at statement {statement}");
+        assert_eq!(schema(&path), expected, "after dying at statement {statement}");
+    }
+    let dir = folder();
+    let beyond = open_in_child(&dir.path().join("x.db"), Some(migration_statements()));
+    assert_eq!(beyond.code(), Some(0), "beyond the last statement nothing dies");
+}
+
+/// The schema of a file after it was opened by this process.
+fn schema(path: &Path) -> Vec<String> {
+    drop(SqliteStore::open(SqliteOptions::at(path)).expect("a store"));
+    let conn = rusqlite::Connection::open(path).expect("a file");
+    let mut statement =
+        conn.prepare("SELECT type || name || sql FROM sqlite_schema ORDER BY 1").expect("a schema");
+    let rows = statement.query_map([], |r| r.get(0)).expect("rows");
+    let mut found: Vec<String> = rows.flatten().collect();
+    let version: i64 =
+        conn.pragma_query_value(None, "user_version", |r| r.get(0)).expect("a version");
+    found.push(format!("version {version}"));
+    found
+}
+
+#[test]
+fn files_of_others_and_of_the_future_are_left_alone() {
+    let dir = folder();
+    let foreign = dir.path().join("foreign.db");
+    let conn = rusqlite::Connection::open(&foreign).expect("a file");
+    conn.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);").expect("a table");
+    drop(conn);
+    let error = SqliteStore::open(SqliteOptions::at(&foreign)).expect_err("not ours");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let newer = dir.path().join("newer.db");
+    drop(SqliteStore::open(SqliteOptions::at(&newer)).expect("a store"));
+    let conn = rusqlite::Connection::open(&newer).expect("a file");
+    conn.pragma_update(None, "user_version", 999).expect("a pragma");
+    drop(conn);
+    let error = SqliteStore::open(SqliteOptions::at(&newer)).expect_err("too new");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn the_durable_profile_is_the_default_and_the_faster_one_is_shown() {
+    let dir = folder();
+    let open = |query: &str| {
+        let url = format!("sqlite://{}{query}", dir.path().join("p.db").display());
+        SqliteStore::open(SqliteOptions::parse(&url).expect("a URL"))
+            .expect("a store")
+            .synchronous()
+    };
+    assert_eq!(open(""), Synchronous::Full);
+    assert_eq!(open("?synchronous=normal"), Synchronous::Normal);
+}
+
+#[tokio::test]
+async fn urls_open_stores_and_bad_ones_say_what_to_do() {
+    let dir = folder();
+    let url = format!("sqlite://{}", dir.path().join("u.db").display());
+    assert_eq!(open_store(&url).await.expect("a store").capabilities().name, "sqlite");
+    assert_eq!(open_store("memory:").await.expect("a store").capabilities().name, "memory");
+    for (url, word) in [
+        ("redis://x", "names no store"),
+        ("windlass.db", "names no store"),
+        ("postgres://x", "not in this build"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///no/such/folder/x.db", "cannot open"),
+    ] {
+        let error = open_store(url).await.expect_err(url);
+        assert!(error.message().contains(word), "{error}");
+    }
+}
+
+async fn join(store: &dyn Store, name: &str) -> NodeId {
+    let node = NewNode {
+        name: name.to_owned(),
+        remote: false,
+        queues: vec![],
+        version: String::new(),
+        lease: Duration::from_secs(600),
+        sole: false,
+    };
+    store.join(node, Now::At(NOW)).await.expect("a node").node
+}
+
+/// Claims until nothing is left, as one engine would.
+async fn claim_all(store: Arc<SqliteStore>, node: NodeId, max: usize) -> Vec<TaskId> {
+    let mut taken = vec![];
+    for number in 1.. {
+        let claim = Claim {
+            node,
+            number: ClaimNo(number),
+            wanted: Wanted::Ready,
+            lanes: vec![Lane { queue: QueueName::default(), max, kinds: Kinds::Any }],
+            max,
+            poison: PoisonRule::default(),
+            begins: true,
+        };
+        let claimed = store.claim(claim, Now::At(NOW)).await.expect("leases");
+        if claimed.is_empty() {
+            break;
+        }
+        taken.extend(claimed.iter().map(|c| c.task.id));
+    }
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_tasks_are_leased_once_each() {
+    const TASKS: usize = 100_000;
+    let dir = folder();
+    let store =
+        Arc::new(SqliteStore::open(Sqlite::default().options(dir.path())).expect("a store"));
+    let mut mint = IdMint::new(0);
+    let kind = Kind::new("k").expect("a name");
+    for _ in 0..TASKS / 10_000 {
+        let tasks: Vec<NewTask> = (0..10_000)
+            .map(|_| NewTask::new(mint.task(NOW), kind.clone(), Json::default()))
+            .collect();
+        store.submit(tasks.into(), Now::At(NOW)).await.expect("written");
+    }
+    // Two engines' worth: each with several claims under way at once.
+    let mut claimers = vec![];
+    for engine in 0..2 {
+        let node = join(&*store, &format!("engine {engine}")).await;
+        for max in [1000, 333, 100, 7] {
+            claimers.push(tokio::spawn(claim_all(store.clone(), node, max)));
+        }
+    }
+    let mut seen = HashSet::new();
+    let mut busy = 0;
+    for claimer in claimers {
+        let taken = claimer.await.expect("a claimer");
+        busy += usize::from(!taken.is_empty());
+        for id in taken {
+            assert!(seen.insert(id), "{id} was leased twice");
+        }
+    }
+    assert_eq!(seen.len(), TASKS);
+    assert!(busy > 1, "the claims did not compete");
+    assert_eq!(store.stats().await.expect("stats").states.values().sum::<u64>(), TASKS as u64);
+}
