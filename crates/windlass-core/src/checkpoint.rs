@@ -72,7 +72,7 @@ impl StepOutcome {
 }
 
 /// One step as its attempt reports it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct StepRecord {
     pub name: String,
     pub outcome: StepOutcome,

@@ -58,7 +58,7 @@ impl From<Policy> for String {
 }
 
 /// What a parent does when its children have ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
     /// It has nothing more to do: the policy gives its end.

@@ -75,14 +75,14 @@ words!(
 pub const MESSAGE_MAX: usize = 2048;
 
 /// Which step an error belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct StepRef {
     pub name: String,
     pub index: u32,
 }
 
 /// An error from user code, or from running it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Hash)]
 pub struct TaskError {
     pub class: Class,
     pub message: String,
@@ -126,7 +126,7 @@ fn cap(mut text: String) -> String {
 }
 
 /// The latest error of a task, and, when it failed for good, the reason.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Hash)]
 pub struct Failure {
     /// Absent while the task may still succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +146,7 @@ impl Failure {
 }
 
 /// What a task that is not running waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum WaitingOn {
     /// Children, and what happens when the last has ended.

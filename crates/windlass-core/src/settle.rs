@@ -34,7 +34,7 @@ pub struct Attempted {
 }
 
 /// Where a task goes when its lease ends.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct Verdict {
     pub to: State,
     /// When it becomes ready again, for states that wait for a time.
@@ -69,7 +69,7 @@ impl Verdict {
 
 /// A verdict with its alternatives for what was asked for while the attempt
 /// ran. The store picks by the request flags of the lease and computes nothing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct Settlement {
     pub verdict: Verdict,
     /// Instead, when a cancel was requested meanwhile.

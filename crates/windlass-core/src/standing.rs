@@ -41,6 +41,8 @@ pub struct Standing {
     pub leased: bool,
     /// What people asked of that node.
     pub requests: Requests,
+    /// Fingerprint of the write that ended the latest attempt; 0: none did.
+    pub settled: u64,
     /// While paused: the state to go back to.
     pub held_from: Option<State>,
     /// Of the latest attempt.
@@ -95,6 +97,7 @@ impl Standing {
             event_n: 0,
             leased: false,
             requests: Requests::NONE,
+            settled: 0,
             held_from: None,
             node: None,
             started_at: None,
@@ -120,17 +123,6 @@ impl Standing {
             State::RollingBack => Place::Ready,
             _ => Place::Nowhere,
         }
-    }
-
-    /// Whether this standing is what `settlement`, written with `token`, left
-    /// behind: then the same write again is a repeat, not a stale one.
-    pub fn is_left_by(&self, settlement: &Settlement, token: Token) -> bool {
-        let same = |v: &Verdict| {
-            v.to == self.state
-                && (v.failure.is_none() || v.failure == self.failure)
-                && (!v.to.is_ended() || v.result == self.result)
-        };
-        !self.leased && self.token == token && settlement.verdicts().any(same)
     }
 
     /// Numbers and pushes an event of this task.
@@ -181,6 +173,7 @@ impl Standing {
         self.started_at = Some(now);
         self.updated_at = now;
         self.requests = Requests::NONE;
+        self.settled = 0;
         self.waiting_on = None;
         let data = EventData::Started { run: self.run, attempt: self.attempt, node };
         self.tell(card, EventName::Started, now, data, out);

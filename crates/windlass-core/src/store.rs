@@ -23,6 +23,7 @@ use crate::task::{Kind, NewTask, Progress, QueueName, Task};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,6 +251,16 @@ impl Write {
             children: vec![],
             settle: None,
         }
+    }
+
+    /// What makes a write this very write: a store keeps it with the attempt
+    /// that a write ends, and knows the same write again by it. Never 0.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.lease, &self.keep_steps, &self.steps, &self.progress).hash(&mut hasher);
+        self.children.iter().for_each(|child| child.id.hash(&mut hasher));
+        self.settle.hash(&mut hasher);
+        hasher.finish().max(1)
     }
 
     pub fn settling(lease: LeaseKey, settlement: Settlement) -> Self {
@@ -520,6 +531,8 @@ pub struct Attempt {
     pub ended: Option<(AttemptEnd, Timestamp)>,
     pub failure: Option<Failure>,
     pub steps: Vec<StepEntry>,
+    /// [`Write::fingerprint`] of the write that ended it; 0: none did.
+    pub settled: u64,
 }
 
 /// How an attempt ended.

@@ -318,7 +318,7 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
 }
 
 /// How far a task has come, as it says itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Hash)]
 pub struct Progress {
     pub done: u64,
     pub total: u64,

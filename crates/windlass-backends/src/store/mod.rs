@@ -265,5 +265,6 @@ pub(crate) fn attempt_of(
         ended,
         failure,
         steps: vec![],
+        settled: if ended.is_some() { standing.settled } else { 0 },
     }
 }

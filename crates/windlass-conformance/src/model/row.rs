@@ -312,6 +312,10 @@ impl Row {
         if verdict.burns_retry {
             self.retries += 1;
         }
+        if verdict.to == RollingBack && !rolls_on {
+            // Undoing is work of its own, with retries of its own.
+            (self.retries, self.crashes) = (0, 0);
+        }
         if let Some(failure) = &verdict.failure {
             self.failure = Some(failure.clone());
         }

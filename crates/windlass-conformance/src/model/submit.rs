@@ -12,6 +12,8 @@ use windlass_core::task::NewTask;
 enum Fate {
     Write,
     Answer(Submitted),
+    /// Another task stands for it; an idempotency key remembers that answer.
+    Existing(TaskId),
 }
 
 impl Model {
@@ -33,6 +35,10 @@ impl Model {
                     answers.push(self.write(new, now));
                 }
                 Ok(Fate::Answer(answer)) => answers.push(answer),
+                Ok(Fate::Existing(id)) => {
+                    self.keep_key(new, id, now);
+                    answers.push(Submitted::Existing { id });
+                }
                 Err(code) => {
                     written.iter().for_each(|id| self.unwrite(*id));
                     (self.idempotency, self.unique) = keys_before;
@@ -60,7 +66,7 @@ impl Model {
             return if same { Ok(answer) } else { Err(Code::KeyReused) };
         }
         if let Some(id) = self.unique_holder(new, now) {
-            return Ok(Fate::Answer(Submitted::Existing { id }));
+            return Ok(Fate::Existing(id));
         }
         if let Some(child) = &new.child_of {
             let parent = self.tasks.get(&child.parent).ok_or(Code::NotFound)?;
@@ -68,10 +74,18 @@ impl Model {
                 return Err(Code::StateConflict);
             }
             if let Some(id) = self.child(child.parent, &child.key) {
-                return Ok(Fate::Answer(Submitted::Existing { id }));
+                return Ok(Fate::Existing(id));
             }
         }
         Ok(Fate::Write)
+    }
+
+    fn keep_key(&mut self, new: &NewTask, task: TaskId, now: Timestamp) {
+        if let Some(wish) = &new.idempotency {
+            let until = now.plus(wish.ttl);
+            let row = Idempotent { body: wish.body, task, until };
+            self.idempotency.insert(wish.key.clone(), row);
+        }
     }
 
     fn unique_holder(&self, new: &NewTask, now: Timestamp) -> Option<TaskId> {
@@ -82,11 +96,7 @@ impl Model {
     fn write(&mut self, new: &NewTask, now: Timestamp) -> Submitted {
         let row = Row::born(new, now);
         let state = row.state;
-        if let Some(wish) = &new.idempotency {
-            let until = now.plus(wish.ttl);
-            let row = Idempotent { body: wish.body, task: new.id, until };
-            self.idempotency.insert(wish.key.clone(), row);
-        }
+        self.keep_key(new, new.id, now);
         if let Some(unique) = new.unique() {
             let until = unique.for_.map(|d| now.plus(d));
             if until.is_some() || !has_ended(state) {

@@ -9,7 +9,7 @@ use windlass_core::checkpoint::{StepEntry, StepOutcome};
 use windlass_core::clock::Timestamp;
 use windlass_core::lease::LeaseKey;
 use windlass_core::standing::Standing;
-use windlass_core::store::{AttemptEnd, Write, Written};
+use windlass_core::store::{Write, Written};
 
 impl Inner {
     pub(super) fn record(&mut self, write: &Write, now: Timestamp) -> Result<Written> {
@@ -37,6 +37,7 @@ impl Inner {
             // What the attempt failed with is told apart from older failures.
             let older = standing.failure.take();
             standing.close(&card, settlement, now, self.guards.transition(), &mut out)?;
+            standing.settled = write.fingerprint();
             failure.clone_from(&standing.failure);
             standing.failure = standing.failure.or(older);
         }
@@ -109,16 +110,15 @@ impl Inner {
 
 /// Whether the lease ended by this very write.
 fn was_settled(row: &Row, write: &Write) -> bool {
-    let Some(settlement) = &write.settle else { return false };
-    if row.task.standing.node == Some(write.lease.node)
-        && row.task.standing.is_left_by(settlement, write.lease.token)
-    {
-        return true;
-    }
-    let past =
-        row.attempts.iter().find(|a| a.token == write.lease.token && a.node == write.lease.node);
-    past.and_then(|a| a.ended)
-        .is_some_and(|(end, _)| settlement.verdicts().any(|v| end == AttemptEnd::Settled(v.to)))
+    let key = &write.lease;
+    let past = row.attempts.iter().find(|a| a.token == key.token && a.node == key.node);
+    let standing = &row.task.standing;
+    let settled = match past {
+        Some(attempt) => attempt.settled,
+        None if standing.token == key.token && standing.node == Some(key.node) => standing.settled,
+        None => 0,
+    };
+    write.settle.is_some() && settled == write.fingerprint()
 }
 
 fn steps_are_stored(row: &Row, write: &Write) -> bool {

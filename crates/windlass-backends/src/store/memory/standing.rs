@@ -10,7 +10,7 @@ use windlass_core::id::TaskId;
 use windlass_core::outcome::{Failure, WaitingOn};
 use windlass_core::standing::{Events, Place, Standing};
 use windlass_core::state::State;
-use windlass_core::store::{AttemptEnd, DeadLetter, OutboxTopic};
+use windlass_core::store::{Attempt, AttemptEnd, DeadLetter, OutboxTopic};
 use windlass_core::task::Task;
 
 impl Inner {
@@ -84,7 +84,8 @@ impl Inner {
         let known = row.attempts.iter().any(|a| a.token == before.token);
         if !after.state.is_ended() && !known {
             let end = AttemptEnd::Settled(after.state);
-            row.attempts.push(crate::store::attempt_of(before, Some((end, now)), failure));
+            let attempt = crate::store::attempt_of(before, Some((end, now)), failure);
+            row.attempts.push(Attempt { settled: after.settled, ..attempt });
         }
     }
 

@@ -7,7 +7,7 @@ use super::error::sql;
 use super::rows::{Held, LEASE, NODE, held_from, lay_over, node_from, stage_code, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{QueueRules, node_event, renew_node};
+use crate::store::{QueueRules, attempt_of, node_event, renew_node};
 use rusqlite::{OptionalExtension, params};
 use std::collections::{HashMap, HashSet, VecDeque};
 use windlass_core::checkpoint::Checkpoint;
@@ -409,7 +409,8 @@ impl Tx<'_, '_> {
         let was = Inside { in_step: held.in_step, alone: held.alone };
         let before = held.standing.clone();
         let card = held.card.clone();
-        self.archive_attempt(card.id, &before, AttemptEnd::Lost, now, None)?;
+        let lost = attempt_of(&before, Some((AttemptEnd::Lost, now)), None);
+        self.archive_attempt(card.id, &lost)?;
         lay_over(&mut task, held);
         let standing = &mut task.standing;
         let fate = standing.crashed(&card, claim.poison, was, now, &mut self.out);
@@ -476,7 +477,8 @@ impl Tx<'_, '_> {
         let mut after = held.standing.clone();
         let guard = self.memory.guards.transition();
         after.give_back(&held.card, now, guard, &mut self.out)?;
-        self.archive_attempt(held.card.id, &held.standing, AttemptEnd::GivenBack, now, None)?;
+        let back = attempt_of(&held.standing, Some((AttemptEnd::GivenBack, now)), None);
+        self.archive_attempt(held.card.id, &back)?;
         self.put_down(&held.card, held.lane, &held.standing, &mut after, None, now)
     }
 }

@@ -234,8 +234,9 @@ fn attempts(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Vec<Atte
     Ok(attempts)
 }
 
-fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attempt>> {
-    let text = "SELECT token, run, attempt, node, started_at, ended_at, ended, failure FROM attempt
+/// Attempts that have their own row, oldest first.
+pub(super) fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attempt>> {
+    let text = "SELECT token, run, attempt, node, started_at, ended_at, ended, failure, settled FROM attempt
                 WHERE task = ?1 ORDER BY token";
     let mut statement = conn.prepare_cached(text).map_err(sql("attempts"))?;
     let mut rows = statement.query([id.key()]).map_err(sql("attempts"))?;
@@ -252,6 +253,7 @@ fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attempt>> {
             ended: Some((AttemptEnd::from_code(int(6)?)?, Timestamp::from_micros(int(5)?))),
             failure: failure.map(|f| Json::trusted(f).to::<Failure>()).transpose()?,
             steps: vec![],
+            settled: int(8)?.cast_unsigned(),
         });
     }
     Ok(attempts)

@@ -2,12 +2,12 @@
 //! an attempt. The token and the version are checked first; a write that is in
 //! the store already answers as repeated, a stale one is refused.
 
-use super::error::sql;
+use super::read::stored_attempts;
 use super::rows::{Held, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
 use crate::store::{check_write, lease_lost};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use windlass_core::Result;
 use windlass_core::checkpoint::{StepOutcome, StepRecord};
 use windlass_core::clock::Timestamp;
@@ -15,7 +15,7 @@ use windlass_core::id::TaskId;
 use windlass_core::json::Json;
 use windlass_core::lease::LeaseKey;
 use windlass_core::standing::Standing;
-use windlass_core::store::{AttemptEnd, Write, Written};
+use windlass_core::store::{Write, Written};
 
 impl Tx<'_, '_> {
     pub(super) fn record(
@@ -65,6 +65,7 @@ impl Tx<'_, '_> {
         if let Some(settlement) = &write.settle {
             let guard = self.memory.guards.transition();
             standing.close(card, settlement, now, guard, &mut self.out)?;
+            standing.settled = write.fingerprint();
         }
         // From here on nothing is refused any more.
         self.write_steps(write, &held.standing, now)?;
@@ -132,27 +133,20 @@ impl Tx<'_, '_> {
 
     /// Whether the lease of `write` ended by this very write.
     fn was_settled(&self, standing: &Standing, write: &Write) -> Result<bool> {
-        let Some(settlement) = &write.settle else { return Ok(false) };
-        if standing.node == Some(write.lease.node)
-            && standing.is_left_by(settlement, write.lease.token)
-        {
-            return Ok(true);
+        if write.settle.is_none() {
+            return Ok(false);
         }
-        let token = i64::try_from(write.lease.token.0).unwrap_or(i64::MAX);
-        let ended = self
-            .conn
-            .prepare_cached(
-                "SELECT ended FROM attempt WHERE task = ?1 AND token = ?2 AND node = ?3",
-            )
-            .and_then(|mut s| {
-                s.query_row(params![write.lease.task.key(), token, write.lease.node.key()], |r| {
-                    r.get(0)
-                })
-                .optional()
-            })
-            .map_err(sql("record"))?;
-        let Some(ended) = ended.map(AttemptEnd::from_code).transpose()? else { return Ok(false) };
-        Ok(settlement.verdicts().any(|v| ended == AttemptEnd::Settled(v.to)))
+        let key = &write.lease;
+        let attempts = stored_attempts(self.conn, key.task)?;
+        let past = attempts.iter().find(|a| a.token == key.token && a.node == key.node);
+        let settled = match past {
+            Some(attempt) => attempt.settled,
+            None if standing.token == key.token && standing.node == Some(key.node) => {
+                standing.settled
+            }
+            None => 0,
+        };
+        Ok(settled == write.fingerprint())
     }
 
     fn are_stored(&self, write: &Write) -> Result<bool> {

@@ -110,10 +110,10 @@ impl Lanes {
 pub(super) const TASK: &str = "t.id, t.lane, t.state, t.priority, t.created_at, t.due_at, \
      t.updated_at, t.started_at, t.finished_at, t.node, t.run, t.attempt, t.retries, t.crashes, \
      t.token, t.version, t.event_n, t.has_children, t.held_from, t.deadline, t.parent, t.extras, \
-     t.payload, t.waiting_on, t.progress, t.failure, t.children, t.result";
+     t.payload, t.waiting_on, t.progress, t.failure, t.children, t.result, t.settled";
 
 /// How many columns that is.
-const TASK_WIDTH: usize = 28;
+const TASK_WIDTH: usize = 29;
 
 /// The columns [`held_from`] reads, of a table called `e`.
 pub(super) const LEASE: &str = "e.task, e.node, e.token, e.claim, e.in_step, e.alone, e.requests, \
@@ -201,6 +201,7 @@ fn standing_from(row: &Row<'_>) -> Result<Standing> {
         version: Version(big(row, 15)?),
         event_n: small(row, 16)?,
         leased: false,
+        settled: int(row, 28)?.cast_unsigned(),
         requests: Requests::NONE,
         held_from: optional(row, 18, State::from_code)?.transpose()?,
         node: optional(row, 9, NodeId::from_key)?,
@@ -283,7 +284,7 @@ pub(super) fn lay_over(task: &mut Task, held: Held) {
 
 /// The columns that say how a task completed, of a table called `d`.
 const DONE: &str = "d.id, d.node, d.started_at, d.finished_at, d.run, d.attempt, d.retries, \
-     d.crashes, d.token, d.version, d.event_n, d.result";
+     d.crashes, d.token, d.version, d.event_n, d.settled, d.result";
 
 /// Lays the end of a completed task over its row.
 fn lay_done(task: &mut Task, row: &Row<'_>, at: usize) -> Result<()> {
@@ -302,7 +303,8 @@ fn lay_done(task: &mut Task, row: &Row<'_>, at: usize) -> Result<()> {
     standing.token = Token(big(row, at + 8)?);
     standing.version = Version(big(row, at + 9)?);
     standing.event_n = small(row, at + 10)?;
-    standing.result = text(row, at + 11)?;
+    standing.settled = int(row, at + 11)?.cast_unsigned();
+    standing.result = text(row, at + 12)?;
     standing.waiting_on = None;
     Ok(())
 }

@@ -5,6 +5,7 @@
 use super::error::sql;
 use super::statements::Hot;
 use super::tx::Tx;
+use crate::store::attempt_of;
 use crate::store::no_such;
 use rusqlite::params;
 use windlass_core::Result;
@@ -15,7 +16,7 @@ use windlass_core::json::Json;
 use windlass_core::outcome::{Failure, WaitingOn};
 use windlass_core::standing::{Place, Standing};
 use windlass_core::state::State;
-use windlass_core::store::{AttemptEnd, DeadLetter, OutboxTopic};
+use windlass_core::store::{Attempt, AttemptEnd, DeadLetter, OutboxTopic};
 use windlass_core::task::Card;
 
 impl Tx<'_, '_> {
@@ -41,8 +42,9 @@ impl Tx<'_, '_> {
             self.enter(after.place(), lane, card)?;
         }
         if before.leased && !after.leased && !after.state.is_ended() {
-            let end = AttemptEnd::Settled(after.state);
-            self.archive_attempt(card.id, before, end, now, failure)?;
+            let end = Some((AttemptEnd::Settled(after.state), now));
+            let attempt = attempt_of(before, end, failure.cloned());
+            self.archive_attempt(card.id, &Attempt { settled: after.settled, ..attempt })?;
         }
         if revives {
             self.revive(card.id, before)?;
@@ -96,36 +98,32 @@ impl Tx<'_, '_> {
     fn revive(&self, id: TaskId, before: &Standing) -> Result<()> {
         if before.attempt > 0 {
             let at = before.finished_at.unwrap_or(before.updated_at);
-            let end = AttemptEnd::Settled(before.state);
-            self.archive_attempt(id, before, end, at, before.failure.as_ref())?;
+            let end = Some((AttemptEnd::Settled(before.state), at));
+            self.archive_attempt(id, &attempt_of(before, end, before.failure.clone()))?;
         }
         self.run("change", "UPDATE task SET children = NULL WHERE id = ?1", params![id.key()])?;
         Ok(())
     }
 
-    pub(super) fn archive_attempt(
-        &self,
-        id: TaskId,
-        standing: &Standing,
-        end: AttemptEnd,
-        at: Timestamp,
-        failure: Option<&Failure>,
-    ) -> Result<()> {
-        let failure = failure.map(Json::of).transpose()?;
+    pub(super) fn archive_attempt(&self, id: TaskId, attempt: &Attempt) -> Result<()> {
+        let Some((end, at)) = attempt.ended else { return Ok(()) };
+        let failure = attempt.failure.as_ref().map(Json::of).transpose()?;
         // A task may end without a lease after an attempt that has its row.
         self.run(
             "record",
-            "INSERT OR IGNORE INTO attempt (task, token, run, attempt, node, started_at, ended_at, ended, failure)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT OR IGNORE INTO attempt
+               (task, token, run, attempt, node, started_at, ended_at, ended, settled, failure)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 id.key(),
-                standing.token.0.cast_signed(),
-                standing.run,
-                standing.attempt,
-                standing.node.map_or(0, |n| n.key()),
-                standing.started_at.unwrap_or(standing.updated_at).as_micros(),
+                attempt.token.0.cast_signed(),
+                attempt.run,
+                attempt.attempt,
+                attempt.node.key(),
+                attempt.started_at.as_micros(),
                 at.as_micros(),
                 end.code(),
+                attempt.settled.cast_signed(),
                 failure.as_ref().map(Json::as_str),
             ],
         )?;
@@ -152,7 +150,7 @@ impl Tx<'_, '_> {
             "record",
             "UPDATE task SET state = ?2, due_at = ?3, updated_at = ?4, started_at = ?5, finished_at = ?6,
                node = ?7, run = ?8, attempt = ?9, retries = ?10, crashes = ?11, token = ?12, version = ?13,
-               event_n = ?14, has_children = ?15, held_from = ?16, waiting_on = ?17,
+               event_n = ?14, has_children = ?15, held_from = ?16, waiting_on = ?17, settled = ?22,
                progress = coalesce(?18, progress), failure = coalesce(?19, failure),
                children = coalesce(?20, children), result = ?21
              WHERE id = ?1",
@@ -178,6 +176,7 @@ impl Tx<'_, '_> {
                 failure.as_ref().map(Json::as_str),
                 children.as_ref().map(Json::as_str),
                 s.result.as_ref().map(Json::as_str),
+                s.settled.cast_signed(),
             ],
         )?;
         Ok(())
@@ -199,6 +198,7 @@ impl Tx<'_, '_> {
                 s.token.0.cast_signed(),
                 s.version.0.cast_signed(),
                 s.event_n,
+                s.settled.cast_signed(),
                 s.result.as_ref().map(Json::as_str),
             ],
         )?;

@@ -30,9 +30,9 @@ hot! {
     Rollback = "ROLLBACK";
     InsertTask =
         "INSERT INTO task (id, lane, state, priority, created_at, due_at, updated_at, run, attempt,
-           retries, crashes, token, version, event_n, has_children, deadline, parent, child_key,
+           retries, crashes, token, version, event_n, has_children, settled, deadline, parent, child_key,
            extras, payload, waiting_on, finished_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5, 1, 0, 0, 0, 0, 0, ?7, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5, 1, 0, 0, 0, 0, 0, ?7, 0, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     /// Whether a task exists, and its state if nobody holds it.
     State = "SELECT coalesce((SELECT 16 FROM done WHERE id = ?1), state) FROM task WHERE id = ?1";
     EnterReady = "INSERT OR IGNORE INTO ready (lane, rank, id) VALUES (?1, ?2, ?3)";
@@ -56,8 +56,8 @@ hot! {
     LeaveLease = "DELETE FROM lease WHERE task = ?1";
     InsertDone =
         "INSERT INTO done (id, node, started_at, finished_at, run, attempt, retries, crashes, token,
-           version, event_n, result)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+           version, event_n, settled, result)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     InsertStep =
         "INSERT INTO step (task, version, live, outcome, run, attempt, node, at, duration, name,
            class, reason, output)

@@ -12,7 +12,8 @@ CREATE TABLE lane (
   UNIQUE (queue, kind)
 );
 
--- While a lease or done row exists, it has the current state and counters, and
+-- settled is the fingerprint of the write that ended the latest attempt: the same
+-- write again is then known. While a lease or done row exists, it has the current state and counters, and
 -- those here are of before the claim.
 CREATE TABLE task (
   id          INTEGER PRIMARY KEY,
@@ -33,6 +34,7 @@ CREATE TABLE task (
   version     INTEGER NOT NULL,
   event_n     INTEGER NOT NULL,
   has_children INTEGER NOT NULL,
+  settled     INTEGER NOT NULL,
   held_from   INTEGER,
   deadline    INTEGER,
   parent      INTEGER,
@@ -66,6 +68,7 @@ CREATE TABLE done (
   token       INTEGER NOT NULL,
   version     INTEGER NOT NULL,
   event_n     INTEGER NOT NULL,
+  settled     INTEGER NOT NULL,
   result      TEXT
 );
 
@@ -142,6 +145,7 @@ CREATE TABLE attempt (
   started_at INTEGER NOT NULL,
   ended_at   INTEGER NOT NULL,
   ended      INTEGER NOT NULL,
+  settled    INTEGER NOT NULL,
   failure    TEXT,
   PRIMARY KEY (task, token)
 ) WITHOUT ROWID;
