@@ -196,6 +196,8 @@ impl Hand<'_> {
                 s.due_at = self.now;
                 s.waiting_on = None;
                 s.held_from = None;
+                // Totals are frozen only while a task has ended.
+                s.children = None;
                 self.enter(State::RollingBack)
             }
         }

@@ -374,9 +374,11 @@ impl Standing {
         Ok(())
     }
 
-    /// A task past its deadline that never started is not started any more.
+    /// A task past its deadline that never started is not started any more,
+    /// unless a person asked for it again.
     pub fn is_expired(&self, deadline: Option<Timestamp>, now: Timestamp) -> bool {
         self.attempt == 0
+            && self.run == 1
             && matches!(self.state, State::Queued | State::Scheduled)
             && deadline.is_some_and(|d| d < now)
     }
@@ -576,6 +578,8 @@ mod tests {
         assert!(!s.is_expired(None, late));
         s.attempt = 1;
         assert!(!s.is_expired(Some(T), late));
+        (s.attempt, s.run) = (0, 2);
+        assert!(!s.is_expired(Some(T), late), "a person asked for it again");
     }
 
     proptest! {

@@ -198,6 +198,14 @@ pub struct Renewal {
     pub failed: u64,
 }
 
+impl Renewal {
+    /// Whether a task of this claim that is not held must go back. A node that
+    /// leaves waits for no answer any more.
+    pub fn has_answer(&self, claim: ClaimNo) -> bool {
+        claim <= self.answered || self.stage == Stage::Leaving
+    }
+}
+
 /// Where a node is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {

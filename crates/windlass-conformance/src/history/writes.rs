@@ -15,7 +15,7 @@ use windlass_core::outcome::{Class, Outcome, Reason, StepRef, TaskError, Waiting
 use windlass_core::retry::{Exponential, Jitter};
 use windlass_core::settle::{Attempted, Rules, Settlement, UnknownErrors, settle};
 use windlass_core::state::State;
-use windlass_core::store::{AttemptEnd, Write, Written};
+use windlass_core::store::{Write, Written};
 use windlass_core::task::{ChildOf, Progress, Unique};
 
 const RETRY: Exponential = Exponential {
@@ -50,37 +50,13 @@ impl History {
                 let newest = earlier.flat_map(|w| &w.steps).map(|s| s.version.0).max();
                 self.write(lease, newest)
             };
-            if !self.is_doubtful(&write, &writes) {
-                writes.push(write);
-            }
+            writes.push(write);
         }
         if writes.is_empty() {
             return Ok(());
         }
         writes.iter().for_each(|w| remember(&mut self.writes, w.clone()));
         self.perform(Op::Record(writes)).await
-    }
-
-    /// A settlement of a lease that another settlement has ended, and that is so
-    /// like it that a store cannot know it from a repetition: nobody can say
-    /// what the answer must be.
-    fn is_doubtful(&self, write: &Write, batch: &[Write]) -> bool {
-        let Some(settlement) = &write.settle else { return false };
-        let row = &self.model.tasks[&write.lease.task];
-        if row.writes.contains(write) {
-            return false;
-        }
-        if batch.iter().any(|w| w.lease.task == write.lease.task && w.settle.is_some()) {
-            return true;
-        }
-        let ended = row.attempts.iter().find(|a| a.token == write.lease.token);
-        let ended = ended.and_then(|a| a.ended).map(|(end, _)| end);
-        let others = [&settlement.if_cancelled, &settlement.if_paused, &settlement.if_rolled_back];
-        let mut verdicts = others.into_iter().flatten().chain([&settlement.verdict]);
-        // Outputs go away when a task completes; the rest of a step stays.
-        let words = |s: &StepRecord| (s.version, s.name.clone(), s.outcome);
-        let stored = |step: &StepRecord| row.steps.iter().any(|s| words(&s.record) == words(step));
-        verdicts.any(|v| ended == Some(AttemptEnd::Settled(v.to))) && write.steps.iter().all(stored)
     }
 
     fn some_lease(&mut self) -> Option<LeaseKey> {
@@ -184,7 +160,8 @@ impl History {
         };
         let unknown_errors =
             if self.chance(20) { UnknownErrors::Fail } else { UnknownErrors::Retry };
-        let rules = Rules { retry: &RETRY, unknown_errors };
+        let retry = Exponential { retries: self.dice(3), ..RETRY };
+        let rules = Rules { retry: &retry, unknown_errors };
         let jitter = Jitter::new(f64::from(self.dice(100)) / 100.0);
         settle(outcome, rules, Attempted { state, retries: row.retries }, self.now, jitter)
     }

@@ -52,7 +52,10 @@ impl Row {
     /// neither has nothing to be known by.
     fn has_written(&self, write: &Write) -> bool {
         let steps = !write.steps.is_empty() && self.lease() == Some(write.lease);
-        (write.settle.is_some() || steps) && self.writes.contains(write)
+        // Whether it also began says nothing once it is written.
+        let same = |known: &Write| Write { begins: write.begins, ..known.clone() } == *write;
+        let mut own = self.writes.iter().filter(|known| known.lease == write.lease);
+        (write.settle.is_some() || steps) && own.any(same)
     }
 
     fn written(&self, repeated: bool) -> Written {

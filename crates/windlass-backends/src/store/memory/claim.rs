@@ -205,7 +205,7 @@ impl Inner {
         for id in mine {
             let row = &self.tasks[&id];
             let standing = &row.task.standing;
-            let answered = row.held.is_none_or(|h| h.claim <= renewal.answered);
+            let answered = row.held.is_none_or(|h| renewal.has_answer(h.claim));
             if held.get(&id) == Some(&standing.token) {
                 known.insert(id);
                 if standing.requests.any() {

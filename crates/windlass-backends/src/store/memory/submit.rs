@@ -29,6 +29,16 @@ struct BatchKeys<'a> {
     children: HashMap<(TaskId, &'a str), TaskId>,
 }
 
+impl<'a> BatchKeys<'a> {
+    /// Another task is the answer, also to later tasks with the same key.
+    fn existing(&mut self, new: &'a NewTask, id: TaskId) -> Plan {
+        if let Some(idem) = &new.idempotency {
+            self.idempotency.insert(&idem.key, (idem.body, id));
+        }
+        Plan::Existing(id)
+    }
+}
+
 impl Inner {
     pub(super) fn submit(&mut self, batch: &Submit, now: Timestamp) -> Result<Vec<Submitted>> {
         check_batch(batch)?;
@@ -65,7 +75,9 @@ impl Inner {
         let mut keys = BatchKeys::default();
         let mut new = vec![];
         for child in children {
-            if matches!(self.plan(child, &mut keys, now)?, Plan::Insert) {
+            // Its place under its parent tells a repeat, whatever happened to it since.
+            let stored = child.child_of.as_ref().and_then(|c| self.child(c.parent, &c.key));
+            if stored.is_none() && matches!(self.plan(child, &mut keys, now)?, Plan::Insert) {
                 new.push(child);
             }
         }
@@ -88,9 +100,12 @@ impl Inner {
         if let Some(unique) = new.unique().filter(|_| self.guards.unique) {
             let stored = self.unique_holder(&unique.key, now);
             if let Some(id) = stored.or_else(|| keys.unique.get(unique.key.as_str()).copied()) {
-                return Ok(Plan::Existing(id));
+                return Ok(keys.existing(new, id));
             }
-            keys.unique.insert(&unique.key, new.id);
+            // A task that is born ended holds no key for its life.
+            if unique.for_.is_some() || !new.birth(now).0.is_ended() {
+                keys.unique.insert(&unique.key, new.id);
+            }
         }
         if let Some(child) = &new.child_of {
             let parent =
@@ -100,10 +115,10 @@ impl Inner {
                 return Err(Error::conflict("submit", message));
             }
             if let Some(id) = self.child(child.parent, &child.key) {
-                return Ok(Plan::Existing(id));
+                return Ok(keys.existing(new, id));
             }
             if let Some(&id) = keys.children.get(&(child.parent, child.key.as_str())) {
-                return Ok(Plan::Existing(id));
+                return Ok(keys.existing(new, id));
             }
             keys.children.insert((child.parent, &child.key), new.id);
         }

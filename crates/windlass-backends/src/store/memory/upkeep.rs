@@ -51,17 +51,17 @@ impl Inner {
     }
 
     fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
-        let late: Vec<TaskId> = self
+        let mut late: Vec<(Option<Timestamp>, TaskId)> = self
             .tasks
             .values()
             .filter(|row| row.task.standing.is_expired(row.task.deadline, now))
-            .take(limit + 1)
-            .map(|row| row.task.id)
+            .map(|row| (row.task.deadline, row.task.id))
             .collect();
+        late.sort_unstable();
         let more = late.len() > limit;
         let mut out = vec![];
         let mut done = 0;
-        for id in late.into_iter().take(limit) {
+        for (_, id) in late.into_iter().take(limit) {
             let task = &self.tasks[&id].task;
             let (card, mut standing) = (task.card(), task.standing.clone());
             let deadline = task.deadline.unwrap_or(now);

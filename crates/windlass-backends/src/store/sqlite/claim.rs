@@ -437,7 +437,7 @@ impl Tx<'_, '_> {
                 if standing.requests.any() {
                     renewed.requests.push((id, standing.requests));
                 }
-            } else if lease.claim <= renewal.answered {
+            } else if renewal.has_answer(lease.claim) {
                 self.give_back(&lease, now)?;
                 renewed.given_back += 1;
                 active -= 1;

@@ -38,6 +38,16 @@ struct BatchKeys<'a> {
     children: HashMap<(TaskId, &'a str), TaskId>,
 }
 
+impl<'a> BatchKeys<'a> {
+    /// Another task is the answer, also to later tasks with the same key.
+    fn existing(&mut self, new: &'a NewTask, id: TaskId) -> Plan {
+        if let Some(idem) = &new.idempotency {
+            self.idempotency.insert(&idem.key, (idem.body, id));
+        }
+        Plan::Existing(id)
+    }
+}
+
 impl Tx<'_, '_> {
     pub(super) fn submit(&mut self, batch: &Submit, now: Timestamp) -> Result<Vec<Submitted>> {
         check_batch(batch)?;
@@ -86,9 +96,11 @@ impl Tx<'_, '_> {
         let mut keys = BatchKeys::default();
         let mut new = vec![];
         for child in children {
-            let known = self.known_id(child)?.is_some() || keys.ids.contains_key(&child.id);
+            // Its place under its parent tells a repeat, whatever happened to it since.
+            let place = child.child_of.as_ref();
+            let stored = place.map(|c| self.child(c.parent, &c.key)).transpose()?.flatten();
+            let known = stored.is_some() || self.known_id(child)?.is_some();
             if !known && matches!(self.plan(child, &mut keys, now)?, Plan::Insert) {
-                keys.ids.insert(child.id, child);
                 new.push(child);
             }
         }
@@ -108,9 +120,12 @@ impl Tx<'_, '_> {
         if let Some(unique) = new.unique().filter(|_| self.memory.guards.unique) {
             let stored = self.unique_holder(&unique.key, now)?;
             if let Some(id) = stored.or_else(|| keys.unique.get(unique.key.as_str()).copied()) {
-                return Ok(Plan::Existing(id));
+                return Ok(keys.existing(new, id));
             }
-            keys.unique.insert(&unique.key, new.id);
+            // A task that is born ended holds no key for its life.
+            if unique.for_.is_some() || !new.birth(now).0.is_ended() {
+                keys.unique.insert(&unique.key, new.id);
+            }
         }
         if let Some(child) = &new.child_of {
             let state =
@@ -123,7 +138,7 @@ impl Tx<'_, '_> {
             let known =
                 known.or_else(|| keys.children.get(&(child.parent, child.key.as_str())).copied());
             if let Some(id) = known {
-                return Ok(Plan::Existing(id));
+                return Ok(keys.existing(new, id));
             }
             keys.children.insert((child.parent, &child.key), new.id);
         }

@@ -58,24 +58,24 @@ impl Tx<'_, '_> {
     }
 
     fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
-        let text = "SELECT id FROM deadline WHERE at < ?1 ORDER BY at, id LIMIT ?2";
+        // The deadline of a task that is paused before its first start waits
+        // with it; all others are over now, one way or the other.
+        let text = "SELECT d.id FROM deadline d JOIN task t ON t.id = d.id
+                    WHERE d.at < ?1 AND NOT (t.state = 7 AND t.attempt = 0)
+                    ORDER BY d.at, d.id LIMIT ?2";
         let late = self.ids(text, params![now.as_micros(), limit + 1])?;
         let mut upkept = Upkept { more: late.len() > limit, ..Upkept::default() };
         for id in late.into_iter().take(limit) {
-            let Some((task, lane)) = self.task(id)? else { continue };
+            let (task, lane) = self.task(id)?.ok_or_else(|| gone(id))?;
             let deadline = task.deadline.unwrap_or(now);
             let text = "DELETE FROM deadline WHERE at = ?1 AND id = ?2";
             self.run("expire", text, params![deadline.as_micros(), id.key()])?;
             if !task.standing.is_expired(task.deadline, now) {
-                // Paused before its first start: the deadline waits with it.
-                if task.standing.attempt == 0 && task.state() == State::Paused {
-                    let text = "INSERT INTO deadline (at, id) VALUES (?1, ?2)";
-                    self.run("expire", text, params![deadline.as_micros(), id.key()])?;
-                }
                 continue;
             }
             let (card, mut after) = (task.card(), task.standing.clone());
-            after.expire(&card, deadline, now, self.memory.guards.transition(), &mut self.out)?;
+            let guard = self.memory.guards.transition();
+            after.expire(&card, deadline, now, guard, &mut self.out)?;
             self.put_down(&card, lane, &task.standing, &mut after, None, now)?;
             upkept.done += 1;
         }
@@ -215,6 +215,7 @@ impl Tx<'_, '_> {
             "DELETE FROM attempt WHERE task = ?1",
             "DELETE FROM dead_letter WHERE task = ?1",
             "DELETE FROM parent_due WHERE parent = ?1",
+            "DELETE FROM deadline WHERE at = (SELECT deadline FROM task WHERE id = ?1) AND id = ?1",
             "DELETE FROM done WHERE id = ?1",
             "DELETE FROM task WHERE id = ?1",
         ] {
