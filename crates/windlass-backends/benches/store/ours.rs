@@ -3,7 +3,7 @@
 
 use crate::{Phases, payload, timed};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use windlass_backends::store::sqlite::{SqliteOptions, SqliteStore};
 use windlass_core::clock::Now;
@@ -117,19 +117,21 @@ pub(crate) fn life(path: &Path, batch: usize, tasks: usize) -> Phases {
     [submit, claim, record]
 }
 
-/// Many callers, one task a call.
+/// Many callers, one task a call. Ids are made by one mint at the moment of the
+/// call, as a node does.
 pub(crate) fn single(path: &Path, callers: usize, each: usize) -> f64 {
     let runtime = runtime(2);
-    let mut bench = runtime.block_on(Bench::open(path));
-    let work: Vec<Vec<NewTask>> = (0..callers).map(|_| bench.tasks(each)).collect();
+    let bench = Arc::new(Mutex::new(runtime.block_on(Bench::open(path))));
     timed(|| {
         runtime.block_on(async {
             let mut calls = vec![];
-            for tasks in work {
-                let store = bench.store.clone();
+            for _ in 0..callers {
+                let bench = bench.clone();
+                let store = bench.lock().expect("a bench").store.clone();
                 calls.push(tokio::spawn(async move {
-                    for task in tasks {
-                        store.submit(vec![task].into(), Now::Store).await.expect("written");
+                    for _ in 0..each {
+                        let task = bench.lock().expect("a bench").tasks(1);
+                        store.submit(task.into(), Now::Store).await.expect("written");
                     }
                 }));
             }

@@ -14,8 +14,8 @@ use windlass_core::store::{BoxFuture, Store};
 
 /// Memory stores; with some guards broken if told so.
 #[derive(Default)]
-pub struct Memory {
-    pub guards: Guards,
+pub(crate) struct Memory {
+    pub(crate) guards: Guards,
 }
 
 impl Backend for Memory {
@@ -32,13 +32,13 @@ impl Backend for Memory {
 
 /// SQLite stores in folders of their own.
 #[derive(Default)]
-pub struct Sqlite {
-    pub guards: Guards,
-    pub synchronous: Synchronous,
+pub(crate) struct Sqlite {
+    pub(crate) guards: Guards,
+    pub(crate) synchronous: Synchronous,
 }
 
 impl Sqlite {
-    pub fn options(&self, dir: &Path) -> SqliteOptions {
+    pub(crate) fn options(&self, dir: &Path) -> SqliteOptions {
         let mut options = SqliteOptions::at(dir.join("suite.db"));
         options.synchronous = self.synchronous;
         options.sabotaged(self.guards)

@@ -84,8 +84,9 @@ impl Row {
 
     /// Everything but children and the settlement.
     fn write(&mut self, write: &Write) {
-        if let Some((keep, _)) = &write.keep_steps {
-            self.keep_steps(*keep);
+        if let Some((keep, _)) = &write.keep_steps
+            && self.keep_steps(*keep)
+        {
             self.tell(EventName::CheckpointDiscarded);
         }
         for record in &write.steps {
@@ -112,13 +113,14 @@ impl Row {
         }
     }
 
-    /// Finished steps too many are dropped; failed tries stay.
-    pub(super) fn keep_steps(&mut self, keep: usize) {
+    /// Finished steps too many are dropped, if there are any; failed tries stay.
+    pub(super) fn keep_steps(&mut self, keep: usize) -> bool {
         let mut finished = 0;
         for step in self.steps.iter_mut().filter(|s| s.live && is_finished(&s.record)) {
             finished += 1;
             step.live = finished <= keep;
         }
+        finished > keep
     }
 }
 

@@ -23,7 +23,10 @@ impl Inner {
         let children = self.new_children(&write.children, now)?;
         let mut out = vec![];
         let mut failure = None;
-        if let Some((keep, why)) = &write.keep_steps {
+        // Dropping what is dropped already is a repeat and no news.
+        if let Some((keep, why)) = &write.keep_steps
+            && row.steps.iter().filter(|e| e.live && e.record.outcome.is_finished()).count() > *keep
+        {
             standing.discarded(&card, *keep, why, now, &mut out);
         }
         for step in &write.steps {

@@ -96,7 +96,8 @@ impl Inner {
         if before.attempt > 0 && !known {
             let at = before.finished_at.unwrap_or(before.updated_at);
             let end = Some((AttemptEnd::Settled(before.state), at));
-            row.attempts.push(crate::store::attempt_of(before, end, before.failure.clone()));
+            let failure = before.failure.clone().filter(|_| before.state == State::Failed);
+            row.attempts.push(crate::store::attempt_of(before, end, failure));
         }
     }
 

@@ -2,6 +2,7 @@
 //! an attempt. The token and the version are checked first; a write that is in
 //! the store already answers as repeated, a stale one is refused.
 
+use super::error::sql;
 use super::read::stored_attempts;
 use super::rows::{Held, steps_of};
 use super::statements::Hot;
@@ -53,7 +54,10 @@ impl Tx<'_, '_> {
         let card = &held.card;
         let mut standing = held.standing.clone();
         let children = self.new_children(&write.children, now)?;
-        if let Some((keep, why)) = &write.keep_steps {
+        // Dropping what is dropped already is a repeat and no news.
+        if let Some((keep, why)) = &write.keep_steps
+            && self.finished_steps(card.id)? > *keep
+        {
             standing.discarded(card, *keep, why, now, &mut self.out);
         }
         for step in &write.steps {
@@ -187,6 +191,14 @@ impl Tx<'_, '_> {
             )?;
         }
         Ok(())
+    }
+
+    fn finished_steps(&self, task: TaskId) -> Result<usize> {
+        let text = "SELECT count(*) FROM step WHERE task = ?1 AND live AND outcome IN (0, 1)";
+        self.conn
+            .prepare_cached(text)
+            .and_then(|mut s| s.query_row([task.key()], |r| r.get(0)))
+            .map_err(sql("record"))
     }
 
     /// Takes finished steps beyond the first `keep` out of the checkpoint.

@@ -99,7 +99,8 @@ impl Tx<'_, '_> {
         if before.attempt > 0 {
             let at = before.finished_at.unwrap_or(before.updated_at);
             let end = Some((AttemptEnd::Settled(before.state), at));
-            self.archive_attempt(id, &attempt_of(before, end, before.failure.clone()))?;
+            let failure = before.failure.clone().filter(|_| before.state == State::Failed);
+            self.archive_attempt(id, &attempt_of(before, end, failure))?;
         }
         self.run("change", "UPDATE task SET children = NULL WHERE id = ?1", params![id.key()])?;
         Ok(())

@@ -39,6 +39,21 @@ struct BatchKeys<'a> {
 }
 
 impl<'a> BatchKeys<'a> {
+    /// Keys of a task that will be written.
+    fn take(&mut self, new: &'a NewTask, now: Timestamp) {
+        if let Some(idem) = &new.idempotency {
+            self.idempotency.insert(&idem.key, (idem.body, new.id));
+        }
+        // A task that is born ended holds no key for its life.
+        let lives = !new.birth(now).0.is_ended();
+        if let Some(unique) = new.unique().filter(|u| u.for_.is_some() || lives) {
+            self.unique.insert(&unique.key, new.id);
+        }
+        if let Some(child) = &new.child_of {
+            self.children.insert((child.parent, &child.key), new.id);
+        }
+    }
+
     /// Another task is the answer, also to later tasks with the same key.
     fn existing(&mut self, new: &'a NewTask, id: TaskId) -> Plan {
         if let Some(idem) = &new.idempotency {
@@ -122,10 +137,6 @@ impl Tx<'_, '_> {
             if let Some(id) = stored.or_else(|| keys.unique.get(unique.key.as_str()).copied()) {
                 return Ok(keys.existing(new, id));
             }
-            // A task that is born ended holds no key for its life.
-            if unique.for_.is_some() || !new.birth(now).0.is_ended() {
-                keys.unique.insert(&unique.key, new.id);
-            }
         }
         if let Some(child) = &new.child_of {
             let state =
@@ -140,11 +151,8 @@ impl Tx<'_, '_> {
             if let Some(id) = known {
                 return Ok(keys.existing(new, id));
             }
-            keys.children.insert((child.parent, &child.key), new.id);
         }
-        if let Some(idem) = &new.idempotency {
-            keys.idempotency.insert(&idem.key, (idem.body, new.id));
-        }
+        keys.take(new, now);
         Ok(Plan::Insert)
     }
 
