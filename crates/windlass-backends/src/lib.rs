@@ -5,3 +5,8 @@
 
 pub mod open;
 pub mod store;
+
+/// The README's example must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -4,6 +4,7 @@
 //! change), `claim.rs` (claim, renew, nodes), `read.rs` (everything a reader
 //! may ask).
 
+pub(crate) mod batch;
 pub mod guards;
 pub mod memory;
 #[cfg(feature = "sqlite")]

@@ -1,4 +1,5 @@
-//! The language by example, and what must hold for every filter and task.
+//! The language by example, and what must hold for every filter and task. What
+//! stores push down must never leave out a task that matches.
 
 use super::*;
 use crate::clock::Timestamp;

@@ -3,6 +3,7 @@
 //! A refusal leaves nothing behind.
 
 use super::{Inner, Row};
+use crate::store::batch::{Batch, Plan, Stored};
 use crate::store::{check_batch, no_such, same_submission};
 use std::collections::HashMap;
 use windlass_core::clock::Timestamp;
@@ -12,53 +13,11 @@ use windlass_core::store::{Fire, Submit, Submitted};
 use windlass_core::task::{NewTask, QueueName, Task};
 use windlass_core::{Code, Error, Result};
 
-/// What will become of one task of a batch.
-enum Plan {
-    Insert,
-    Answer(Submitted),
-    /// Another task is the answer; the key, if one was given, will repeat it.
-    Existing(TaskId),
-}
-
-/// Keys that earlier tasks of the same batch take.
-#[derive(Default)]
-struct BatchKeys<'a> {
-    ids: HashMap<TaskId, &'a NewTask>,
-    idempotency: HashMap<&'a str, (u128, TaskId)>,
-    unique: HashMap<&'a str, TaskId>,
-    children: HashMap<(TaskId, &'a str), TaskId>,
-}
-
-impl<'a> BatchKeys<'a> {
-    /// Keys of a task that will be written.
-    fn take(&mut self, new: &'a NewTask, now: Timestamp) {
-        if let Some(idem) = &new.idempotency {
-            self.idempotency.insert(&idem.key, (idem.body, new.id));
-        }
-        // A task that is born ended holds no key for its life.
-        let lives = !new.birth(now).0.is_ended();
-        if let Some(unique) = new.unique().filter(|u| u.for_.is_some() || lives) {
-            self.unique.insert(&unique.key, new.id);
-        }
-        if let Some(child) = &new.child_of {
-            self.children.insert((child.parent, &child.key), new.id);
-        }
-    }
-
-    /// Another task is the answer, also to later tasks with the same key.
-    fn existing(&mut self, new: &'a NewTask, id: TaskId) -> Plan {
-        if let Some(idem) = &new.idempotency {
-            self.idempotency.insert(&idem.key, (idem.body, id));
-        }
-        Plan::Existing(id)
-    }
-}
-
 impl Inner {
     pub(super) fn submit(&mut self, batch: &Submit, now: Timestamp) -> Result<Vec<Submitted>> {
         check_batch(batch)?;
         self.check_fire(batch.fires.as_ref())?;
-        let mut keys = BatchKeys::default();
+        let mut keys = Batch::new(self.guards);
         let mut plans = Vec::with_capacity(batch.tasks.len());
         for new in &batch.tasks {
             plans.push(self.plan(new, &mut keys, now)?);
@@ -87,7 +46,7 @@ impl Inner {
         children: &'a [NewTask],
         now: Timestamp,
     ) -> Result<Vec<&'a NewTask>> {
-        let mut keys = BatchKeys::default();
+        let mut keys = Batch::new(self.guards);
         let mut new = vec![];
         for child in children {
             // Its place under its parent tells a repeat, whatever happened to it since.
@@ -100,60 +59,27 @@ impl Inner {
     }
 
     /// Finds out what a submission means without writing anything.
-    fn plan<'a>(&self, new: &'a NewTask, keys: &mut BatchKeys<'a>, now: Timestamp) -> Result<Plan> {
+    fn plan<'a>(&self, new: &'a NewTask, batch: &mut Batch<'a>, now: Timestamp) -> Result<Plan> {
         if let Some(row) = self.tasks.get(&new.id) {
             same_submission(&row.task, new)?;
             return Ok(Plan::Answer(Submitted::New { id: new.id, state: row.task.state() }));
         }
-        if let Some(twin) = keys.ids.insert(new.id, new) {
-            same_submission(&Task::born(twin, now), new)?;
-            return Ok(Plan::Answer(Submitted::New { id: new.id, state: twin.birth(now).0 }));
+        if let Some(plan) = batch.twin(new, now)? {
+            return Ok(plan);
         }
-        if let Some(answer) = self.known_key(new, keys, now)? {
-            return Ok(Plan::Answer(answer));
-        }
-        if let Some(unique) = new.unique().filter(|_| self.guards.unique) {
-            let stored = self.unique_holder(&unique.key, now);
-            if let Some(id) = stored.or_else(|| keys.unique.get(unique.key.as_str()).copied()) {
-                return Ok(keys.existing(new, id));
-            }
-        }
-        if let Some(child) = &new.child_of {
-            let parent =
-                self.tasks.get(&child.parent).ok_or_else(|| no_such("parent", child.parent))?;
-            if parent.task.state().is_ended() {
-                let message = format!("parent {} has ended", child.parent);
-                return Err(Error::conflict("submit", message));
-            }
-            if let Some(id) = self.child(child.parent, &child.key) {
-                return Ok(keys.existing(new, id));
-            }
-            if let Some(&id) = keys.children.get(&(child.parent, child.key.as_str())) {
-                return Ok(keys.existing(new, id));
-            }
-        }
-        keys.take(new, now);
-        Ok(Plan::Insert)
+        batch.plan(new, &self.stored(new, now), now)
     }
 
-    fn known_key(
-        &self,
-        new: &NewTask,
-        keys: &BatchKeys<'_>,
-        now: Timestamp,
-    ) -> Result<Option<Submitted>> {
-        let Some(idem) = &new.idempotency else { return Ok(None) };
-        let stored = self.idempotency.get(&idem.key).filter(|(_, _, until)| *until > now);
-        let stored = stored.map(|(body, id, _)| (*body, *id));
-        let Some((body, id)) = stored.or_else(|| keys.idempotency.get(idem.key.as_str()).copied())
-        else {
-            return Ok(None);
-        };
-        if body != idem.body {
-            let message = format!("idempotency key `{}` was used for another submission", idem.key);
-            return Err(Error::new(Code::KeyReused, "submit", message));
+    /// What is known about the keys of a task.
+    fn stored(&self, new: &NewTask, now: Timestamp) -> Stored {
+        let key = new.idempotency.as_ref().and_then(|i| self.idempotency.get(&i.key));
+        let child = new.child_of.as_ref();
+        Stored {
+            answered: key.filter(|(_, _, until)| *until > now).map(|(body, id, _)| (*body, *id)),
+            holder: new.unique().and_then(|u| self.unique_holder(&u.key, now)),
+            parent: child.and_then(|c| self.tasks.get(&c.parent)).map(|row| row.task.state()),
+            child: child.and_then(|c| self.child(c.parent, &c.key)),
         }
-        Ok(Some(Submitted::Replayed { id }))
     }
 
     pub(super) fn unique_holder(&self, key: &str, now: Timestamp) -> Option<TaskId> {

@@ -5,9 +5,9 @@
 use super::error::sql;
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{check_batch, no_such, same_submission};
+use crate::store::batch::{Batch, Plan, Stored};
+use crate::store::{check_batch, same_submission};
 use rusqlite::{OptionalExtension, params};
-use std::collections::HashMap;
 use windlass_core::clock::Timestamp;
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
@@ -20,70 +20,20 @@ use windlass_core::{Code, Error, Result};
 /// Depths of limited queues are counted again after this long.
 const DEPTH_FRESH: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What will become of one task of a batch.
-enum Plan {
-    Insert,
-    Answer(Submitted),
-    /// Another task is the answer; the key, if one was given, will repeat it.
-    Existing(TaskId),
-}
-
-/// Keys that earlier tasks of the same batch take.
-#[derive(Default)]
-struct BatchKeys<'a> {
-    /// Only filled when the ids of the batch do not rise.
-    ids: HashMap<TaskId, &'a NewTask>,
-    idempotency: HashMap<&'a str, (u128, TaskId)>,
-    unique: HashMap<&'a str, TaskId>,
-    children: HashMap<(TaskId, &'a str), TaskId>,
-}
-
-impl<'a> BatchKeys<'a> {
-    /// Keys of a task that will be written.
-    fn take(&mut self, new: &'a NewTask, now: Timestamp) {
-        if let Some(idem) = &new.idempotency {
-            self.idempotency.insert(&idem.key, (idem.body, new.id));
-        }
-        // A task that is born ended holds no key for its life.
-        let lives = !new.birth(now).0.is_ended();
-        if let Some(unique) = new.unique().filter(|u| u.for_.is_some() || lives) {
-            self.unique.insert(&unique.key, new.id);
-        }
-        if let Some(child) = &new.child_of {
-            self.children.insert((child.parent, &child.key), new.id);
-        }
-    }
-
-    /// Another task is the answer, also to later tasks with the same key.
-    fn existing(&mut self, new: &'a NewTask, id: TaskId) -> Plan {
-        if let Some(idem) = &new.idempotency {
-            self.idempotency.insert(&idem.key, (idem.body, id));
-        }
-        Plan::Existing(id)
-    }
-}
-
 impl Tx<'_, '_> {
     pub(super) fn submit(&mut self, batch: &Submit, now: Timestamp) -> Result<Vec<Submitted>> {
         check_batch(batch)?;
         let schedule = self.check_fire(batch.fires.as_ref())?;
-        let mut keys = BatchKeys::default();
+        let mut planned = Batch::new(self.memory.guards);
         let mut plans = Vec::with_capacity(batch.tasks.len());
         let rising = batch.tasks.windows(2).all(|pair| pair[0].id < pair[1].id);
         let unwritten = self.is_unwritten(batch)?;
         for new in &batch.tasks {
-            let twin = if rising { None } else { keys.ids.insert(new.id, new) };
-            let known = match twin {
-                Some(twin) => {
-                    same_submission(&Task::born(twin, now), new)?;
-                    Some(Submitted::New { id: new.id, state: twin.birth(now).0 })
-                }
-                None if unwritten => None,
-                None => self.known_id(new)?,
-            };
-            plans.push(match known {
-                Some(answer) => Plan::Answer(answer),
-                None => self.plan(new, &mut keys, now)?,
+            let twin = if rising { None } else { planned.twin(new, now)? };
+            let known = if unwritten { None } else { self.known_id(new)? };
+            plans.push(match known.map(Plan::Answer).or(twin) {
+                Some(plan) => plan,
+                None => planned.plan(new, &self.stored(new, now)?, now)?,
             });
         }
         self.check_depth(batch, &plans, now)?;
@@ -108,52 +58,38 @@ impl Tx<'_, '_> {
         children: &'a [NewTask],
         now: Timestamp,
     ) -> Result<Vec<&'a NewTask>> {
-        let mut keys = BatchKeys::default();
+        let mut planned = Batch::new(self.memory.guards);
         let mut new = vec![];
         for child in children {
             // Its place under its parent tells a repeat, whatever happened to it since.
             let place = child.child_of.as_ref();
             let stored = place.map(|c| self.child(c.parent, &c.key)).transpose()?.flatten();
             let known = stored.is_some() || self.known_id(child)?.is_some();
-            if !known && matches!(self.plan(child, &mut keys, now)?, Plan::Insert) {
+            if known || planned.twin(child, now)?.is_some() {
+                continue;
+            }
+            let stored = self.stored(child, now)?;
+            if matches!(planned.plan(child, &stored, now)?, Plan::Insert) {
                 new.push(child);
             }
         }
         Ok(new)
     }
 
-    /// Finds out what a submission means without writing anything.
-    fn plan<'a>(
-        &mut self,
-        new: &'a NewTask,
-        keys: &mut BatchKeys<'a>,
-        now: Timestamp,
-    ) -> Result<Plan> {
-        if let Some(answer) = self.known_key(new, keys, now)? {
-            return Ok(Plan::Answer(answer));
+    /// What is known about the keys of a task.
+    fn stored(&mut self, new: &NewTask, now: Timestamp) -> Result<Stored> {
+        let mut stored = Stored::default();
+        if let Some(idem) = &new.idempotency {
+            stored.answered = self.answered(&idem.key, now)?;
         }
-        if let Some(unique) = new.unique().filter(|_| self.memory.guards.unique) {
-            let stored = self.unique_holder(&unique.key, now)?;
-            if let Some(id) = stored.or_else(|| keys.unique.get(unique.key.as_str()).copied()) {
-                return Ok(keys.existing(new, id));
-            }
+        if let Some(unique) = new.unique() {
+            stored.holder = self.unique_holder(&unique.key, now)?;
         }
         if let Some(child) = &new.child_of {
-            let state =
-                self.state_of(child.parent)?.ok_or_else(|| no_such("parent", child.parent))?;
-            if state.is_ended() {
-                let message = format!("parent {} has ended", child.parent);
-                return Err(Error::conflict("submit", message));
-            }
-            let known = self.child(child.parent, &child.key)?;
-            let known =
-                known.or_else(|| keys.children.get(&(child.parent, child.key.as_str())).copied());
-            if let Some(id) = known {
-                return Ok(keys.existing(new, id));
-            }
+            stored.parent = self.state_of(child.parent)?;
+            stored.child = self.child(child.parent, &child.key)?;
         }
-        keys.take(new, now);
-        Ok(Plan::Insert)
+        Ok(stored)
     }
 
     /// A batch was written whole or not at all, so one id tells of all: that of
@@ -175,32 +111,17 @@ impl Tx<'_, '_> {
         Ok(Some(Submitted::New { id: new.id, state: stored.state() }))
     }
 
-    fn known_key(
-        &self,
-        new: &NewTask,
-        keys: &BatchKeys<'_>,
-        now: Timestamp,
-    ) -> Result<Option<Submitted>> {
-        let Some(idem) = &new.idempotency else { return Ok(None) };
-        let stored = self
-            .conn
+    /// Body and answer of an idempotency key that lives.
+    fn answered(&self, key: &str, now: Timestamp) -> Result<Option<(u128, TaskId)>> {
+        self.conn
             .prepare_cached("SELECT body, task FROM idempotency WHERE key = ?1 AND until > ?2")
             .and_then(|mut s| {
-                s.query_row(params![idem.key, now.as_micros()], |r| {
+                s.query_row(params![key, now.as_micros()], |r| {
                     Ok((u128::from_be_bytes(r.get(0)?), TaskId::from_key(r.get(1)?)))
                 })
                 .optional()
             })
-            .map_err(sql("submit"))?;
-        let Some((body, id)) = stored.or_else(|| keys.idempotency.get(idem.key.as_str()).copied())
-        else {
-            return Ok(None);
-        };
-        if body != idem.body {
-            let message = format!("idempotency key `{}` was used for another submission", idem.key);
-            return Err(Error::new(Code::KeyReused, "submit", message));
-        }
-        Ok(Some(Submitted::Replayed { id }))
+            .map_err(sql("submit"))
     }
 
     pub(super) fn unique_holder(&self, key: &str, now: Timestamp) -> Result<Option<TaskId>> {
