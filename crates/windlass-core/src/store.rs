@@ -35,8 +35,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub const PAGE_MAX: usize = 500;
 /// Most tasks one claim may take.
 pub const CLAIM_MAX: usize = 1000;
-/// Most writes one record call may carry.
-pub const RECORD_MAX: usize = 10_000;
+/// Most writes one record call, tasks one change, or ids one claim may name.
+pub const CALL_MAX: usize = 10_000;
+/// Most pieces one upkeep call does, and rows one outbox call gives; larger
+/// limits count as this.
+pub const PIECES_MAX: usize = 10_000;
 
 /// What a store can do beyond the common ground. The suite skips a case only by
 /// one of these.
@@ -510,7 +513,7 @@ pub trait Store: Reader + fmt::Debug {
         now: Now,
     ) -> BoxFuture<'_, Result<Vec<Result<Changed>>>>;
 
-    /// Does at most `limit` pieces of a job.
+    /// Does at most `limit` pieces of a job, [`PIECES_MAX`] at the most.
     fn upkeep(&self, job: Job, limit: usize, now: Now) -> BoxFuture<'_, Result<Upkept>>;
 
     /// Writes a setting with its audit row.

@@ -22,8 +22,8 @@ use windlass_core::outcome::Failure;
 use windlass_core::schedule::Schedule;
 use windlass_core::standing::Standing;
 use windlass_core::store::{
-    Attempt, AttemptEnd, NodeChange, NodeInfo, QueueChange, Renewal, Renewed, Setting, Stage,
-    Submit, Write,
+    Attempt, AttemptEnd, CALL_MAX, Change, Claim, NodeChange, NodeInfo, QueueChange, Renewal,
+    Renewed, Setting, Stage, Submit, Wanted, Write,
 };
 use windlass_core::task::{NewTask, PAYLOAD_MAX, QueueName, SUBMIT_MAX, Task};
 use windlass_core::{Code, Error, Result};
@@ -53,6 +53,44 @@ pub(crate) fn check_batch(batch: &Submit) -> Result<()> {
     batch.tasks.iter().try_for_each(|task| task.validate(PAYLOAD_MAX))
 }
 
+/// Numbers that a database keeps as signed: a larger one could be written and
+/// never read again.
+const NUMBER_MAX: u64 = i64::MAX as u64;
+
+/// A number small enough to be stored; counters end there.
+pub(crate) fn storable(number: u64) -> i64 {
+    number.min(NUMBER_MAX).cast_signed()
+}
+
+fn check_count(op: &'static str, what: &str, count: usize) -> Result<()> {
+    if count <= CALL_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("{count} {what} in one call, at most {CALL_MAX}")))
+}
+
+/// Checks what a claim asks for.
+pub(crate) fn check_claim(claim: &Claim) -> Result<()> {
+    if let Wanted::Ids(ids) = &claim.wanted {
+        check_count("claim", "ids", ids.len())?;
+    }
+    if claim.number.0 > NUMBER_MAX {
+        return Err(Error::invalid("claim", "the claim's number is out of range"));
+    }
+    check_count("claim", "lanes", claim.lanes.len())
+}
+
+pub(crate) fn check_writes(writes: &[Write]) -> Result<()> {
+    check_count("record", "writes", writes.len())
+}
+
+pub(crate) fn check_change(change: &Change) -> Result<()> {
+    match change {
+        Change::Tasks { ids, .. } => check_count("change", "tasks", ids.len()),
+        _ => Ok(()),
+    }
+}
+
 /// Checks the parts of a write that need no row: versions that rise, children
 /// that belong to the writer.
 pub(crate) fn check_write(write: &Write) -> Result<()> {
@@ -60,6 +98,10 @@ pub(crate) fn check_write(write: &Write) -> Result<()> {
     if !rises {
         return Err(Error::invalid("record", "versions of the steps in one write must rise"));
     }
+    if write.steps.iter().any(|step| step.version.0 > NUMBER_MAX) {
+        return Err(Error::invalid("record", "a step's version is out of range"));
+    }
+    check_count("record", "children", write.children.len())?;
     for child in &write.children {
         child.validate(PAYLOAD_MAX)?;
         if child.child_of.as_ref().is_none_or(|c| c.parent != write.lease.task) {

@@ -4,7 +4,7 @@
 
 use super::{Held, Inner};
 use crate::store::attempt_of;
-use crate::store::{no_such, node_event};
+use crate::store::{check_claim, no_such, node_event};
 use std::collections::{HashMap, HashSet};
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::clock::Timestamp;
@@ -63,6 +63,7 @@ impl Inner {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>> {
+        check_claim(claim)?;
         self.check_live(claim.node, now)?;
         let max = claim.max.min(CLAIM_MAX);
         let mut out = vec![];

@@ -13,7 +13,7 @@ mod submit;
 mod upkeep;
 
 use crate::store::guards::Guards;
-use crate::store::instant;
+use crate::store::{check_change, check_writes, instant};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use windlass_core::Result;
@@ -29,8 +29,8 @@ use windlass_core::schedule::Schedule;
 use windlass_core::standing::Events;
 use windlass_core::store::{
     Actor, Attempt, AuditRow, BoxFuture, Capabilities, Change, Claim, Claimed, Job, Joined,
-    Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, OutboxRule, Renewal, Renewed, Setting, Store,
-    Submit, Submitted, Upkept, Write, Written,
+    Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, OutboxRule, PIECES_MAX, Renewal, Renewed,
+    Setting, Store, Submit, Submitted, Upkept, Write, Written,
 };
 use windlass_core::task::{QueueName, Task};
 
@@ -153,7 +153,10 @@ impl Store for MemoryStore {
     }
 
     fn record(&self, writes: Vec<Write>, now: Now) -> BoxFuture<'_, Result<Vec<Result<Written>>>> {
-        self.with(|inner| Ok(writes.iter().map(|w| inner.record(w, instant(now))).collect()))
+        self.with(|inner| {
+            check_writes(&writes)?;
+            Ok(writes.iter().map(|w| inner.record(w, instant(now))).collect())
+        })
     }
 
     fn change(
@@ -162,11 +165,14 @@ impl Store for MemoryStore {
         by: Actor,
         now: Now,
     ) -> BoxFuture<'_, Result<Vec<Result<Changed>>>> {
-        self.with(|inner| Ok(inner.change(&change, &by, instant(now))))
+        self.with(|inner| {
+            check_change(&change)?;
+            Ok(inner.change(&change, &by, instant(now)))
+        })
     }
 
     fn upkeep(&self, job: Job, limit: usize, now: Now) -> BoxFuture<'_, Result<Upkept>> {
-        self.with(|inner| inner.upkeep(job, limit, instant(now)))
+        self.with(|inner| inner.upkeep(job, limit.min(PIECES_MAX), instant(now)))
     }
 
     fn put(&self, setting: Setting, by: Actor, now: Now) -> BoxFuture<'_, Result<()>> {

@@ -7,7 +7,9 @@ use windlass_core::Result;
 use windlass_core::clock::Timestamp;
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
-use windlass_core::store::{OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic, outbox_lane};
+use windlass_core::store::{
+    OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic, PIECES_MAX, outbox_lane,
+};
 
 impl Inner {
     /// Adds a row, if the rule says that such facts leave the store.
@@ -37,7 +39,13 @@ impl Inner {
                     let lane = &self.outbox_lanes[&row.lane];
                     lane.node == Some(*node) && lane.not_before <= now
                 };
-                Ok(self.outbox.values().filter(mine).take(*max).cloned().collect())
+                Ok(self
+                    .outbox
+                    .values()
+                    .filter(mine)
+                    .take((*max).min(PIECES_MAX))
+                    .cloned()
+                    .collect())
             }
             OutboxOp::Done { node, seqs } => {
                 for seq in seqs {

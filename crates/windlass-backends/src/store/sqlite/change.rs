@@ -6,7 +6,8 @@ use super::rows::steps_of;
 use super::submit::live_unique;
 use super::tx::Tx;
 use crate::store::{
-    change_node, change_queue, check_payload, no_such, outcome_word, same_submission, steps_before,
+    change_node, change_queue, check_change, check_payload, no_such, outcome_word, same_submission,
+    steps_before, storable,
 };
 use rusqlite::params;
 use windlass_core::clock::Timestamp;
@@ -24,6 +25,7 @@ impl Tx<'_, '_> {
         by: &Actor,
         now: Timestamp,
     ) -> Result<Vec<Result<Changed>>> {
+        check_change(change)?;
         let mut answers = vec![];
         match change {
             Change::Tasks { ids, change } => {
@@ -165,7 +167,7 @@ impl Tx<'_, '_> {
         self.run(
             "change",
             "INSERT OR REPLACE INTO queue (name, paused, concurrency, depth_max) VALUES (?1, ?2, ?3, ?4)",
-            params![name.as_str(), rules.0, rules.1, rules.2.map(u64::cast_signed)],
+            params![name.as_str(), rules.0, rules.1, rules.2.map(storable)],
         )?;
         self.out.extend(event);
         Ok(changed)

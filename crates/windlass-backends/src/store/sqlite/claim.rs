@@ -7,7 +7,7 @@ use super::error::sql;
 use super::rows::{Held, LEASE, NODE, held_from, lay_over, node_from, stage_code, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{QueueRules, attempt_of, node_event, renew_node};
+use crate::store::{QueueRules, attempt_of, check_claim, node_event, renew_node, storable};
 use rusqlite::{OptionalExtension, params};
 use std::collections::{HashMap, HashSet, VecDeque};
 use windlass_core::checkpoint::Checkpoint;
@@ -109,6 +109,7 @@ impl Tx<'_, '_> {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>> {
+        check_claim(claim)?;
         self.live_node(claim.node, now)?;
         let max = claim.max.min(CLAIM_MAX);
         let mut claimed = vec![];
@@ -465,8 +466,8 @@ impl Tx<'_, '_> {
                 node.lease_until.as_micros(),
                 stage_code(node.stage),
                 node.paused,
-                node.consumed.cast_signed(),
-                node.failed.cast_signed(),
+                storable(node.consumed),
+                storable(node.failed),
             ],
         )?;
         Ok(())

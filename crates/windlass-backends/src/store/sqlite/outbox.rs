@@ -9,7 +9,7 @@ use windlass_core::Result;
 use windlass_core::clock::Timestamp;
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::json::Json;
-use windlass_core::store::{OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic};
+use windlass_core::store::{OUTBOX_LANES, OutboxOp, OutboxRow, OutboxTopic, PIECES_MAX};
 
 impl Tx<'_, '_> {
     pub(super) fn outbox(&mut self, op: &OutboxOp, now: Timestamp) -> Result<Vec<OutboxRow>> {
@@ -24,7 +24,7 @@ impl Tx<'_, '_> {
                         params![lane, node.key(), now.plus(*hold).as_micros(), now.as_micros()],
                     )?;
                 }
-                self.outbox_rows(*node, *max, now)
+                self.outbox_rows(*node, (*max).min(PIECES_MAX), now)
             }
             OutboxOp::Done { node, seqs } => {
                 for seq in seqs {

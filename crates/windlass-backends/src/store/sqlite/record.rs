@@ -7,7 +7,7 @@ use super::read::stored_attempts;
 use super::rows::{Held, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{check_write, lease_lost};
+use crate::store::{check_write, check_writes, lease_lost};
 use rusqlite::params;
 use windlass_core::Result;
 use windlass_core::checkpoint::{StepOutcome, StepRecord};
@@ -24,6 +24,7 @@ impl Tx<'_, '_> {
         writes: &[Write],
         now: Timestamp,
     ) -> Result<Vec<Result<Written>>> {
+        check_writes(writes)?;
         let mut answers = Vec::with_capacity(writes.len());
         for write in writes {
             let mark = self.events();

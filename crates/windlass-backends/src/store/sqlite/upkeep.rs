@@ -12,7 +12,7 @@ use windlass_core::event::EventName;
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::outcome::WaitingOn;
 use windlass_core::state::State;
-use windlass_core::store::{Job, Retention, Upkept};
+use windlass_core::store::{Job, PIECES_MAX, Retention, Upkept};
 use windlass_core::{Error, Result};
 
 /// Rows of a list that one purge deletes at most; stands in the statements too.
@@ -22,6 +22,7 @@ const PURGE_LOOKS: usize = 8;
 
 impl Tx<'_, '_> {
     pub(super) fn upkeep(&mut self, job: Job, limit: usize, now: Timestamp) -> Result<Upkept> {
+        let limit = limit.min(PIECES_MAX);
         match job {
             Job::Promote => self.promote(limit, now),
             Job::Expire => self.expire(limit, now),
