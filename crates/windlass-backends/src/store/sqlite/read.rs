@@ -33,6 +33,8 @@ use windlass_core::{Error, Result};
 
 /// Rows one page may look at before it gives what it has.
 const SCAN_MAX: usize = 20_000;
+/// No task's id is made longer than this before its row is written.
+const MADE_BEFORE: std::time::Duration = std::time::Duration::from_secs(86_400);
 /// Most events in one answer.
 const EVENTS_MAX: usize = 10_000;
 
@@ -149,7 +151,7 @@ fn page(
     now: Timestamp,
 ) -> Result<Page<Task>> {
     let limit = query.limit.clamp(1, PAGE_MAX);
-    let (conditions, mut values) = conditions(query, of, now);
+    let (conditions, mut values) = conditions(conn, query, of, now)?;
     let text =
         format!("{} WHERE t.id < ?1{conditions} ORDER BY t.id DESC LIMIT {SCAN_MAX}", *WHOLE);
     values.insert(0, query.before.map_or(i64::MAX, TaskId::key));
@@ -173,7 +175,12 @@ fn page(
 }
 
 /// What indexes can answer: a superset of what the filter matches.
-fn conditions(query: &Query, of: Of, now: Timestamp) -> (String, Vec<i64>) {
+fn conditions(
+    conn: &Connection,
+    query: &Query,
+    of: Of,
+    now: Timestamp,
+) -> Result<(String, Vec<i64>)> {
     let mut text = String::new();
     let mut values = vec![];
     let mut one_of = |column: &str, keys: Vec<i64>| {
@@ -191,29 +198,45 @@ fn conditions(query: &Query, of: Of, now: Timestamp) -> (String, Vec<i64>) {
         text.push_str(" AND t.id IN (SELECT task FROM dead_letter)");
     }
     if let Some(states) = query.filter.states() {
-        text.push_str(&state_condition(&states));
+        text.push_str(&state_condition(conn, &states)?);
     }
     if let (Some(from), _) = query.filter.created_range(now) {
-        text.push_str(&format!(" AND t.created_at >= {}", from.as_micros()));
+        // Ids are made shortly before the row, so rows far older need no look.
+        let oldest = TaskId::floor(from.minus(MADE_BEFORE)).key();
+        text.push_str(&format!(" AND t.id >= {oldest}"));
     }
-    (text, values)
+    Ok((text, values))
 }
 
-fn state_condition(states: &[State]) -> String {
+/// A few ready tasks are looked up one by one, a large backlog is met anyway
+/// when the tasks are walked from the newest.
+fn queued_condition(conn: &Connection) -> Result<&'static str> {
+    let text = format!("SELECT count(*) FROM (SELECT 1 FROM ready LIMIT {SCAN_MAX})");
+    let few = number(conn, &text)?.is_none_or(|n| n.unsigned_abs() < SCAN_MAX as u64);
+    Ok(match few {
+        true => " AND t.id IN (SELECT id FROM ready)",
+        false => {
+            " AND EXISTS (SELECT 1 FROM ready r
+               WHERE r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id)"
+        }
+    })
+}
+
+fn state_condition(conn: &Connection, states: &[State]) -> Result<String> {
     let codes: Vec<String> = states.iter().map(|s| s.code().to_string()).collect();
     let codes = codes.join(", ");
     let has = |state| states.contains(&state);
     // A held or completed task's row keeps the state it was claimed in.
     match states {
-        [State::Running] => return " AND t.id IN (SELECT task FROM lease)".to_owned(),
-        [State::Queued] => return " AND t.id IN (SELECT id FROM ready)".to_owned(),
+        [State::Running] => return Ok(" AND t.id IN (SELECT task FROM lease)".to_owned()),
+        [State::Queued] => return queued_condition(conn).map(str::to_owned),
         _ => {}
     }
     if has(State::Running) || has(State::Queued) || has(State::Completed) {
-        return format!(" AND (t.state IN (3, {codes}) OR e.task IS NOT NULL)");
+        return Ok(format!(" AND (t.state IN (3, {codes}) OR e.task IS NOT NULL)"));
     }
     // The words of the partial index, so that SQLite sees that it may use it.
-    format!(" AND t.state NOT IN (3, 16) AND t.state IN ({codes})")
+    Ok(format!(" AND t.state NOT IN (3, 16) AND t.state IN ({codes})"))
 }
 
 fn attempts(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Vec<Attempt>> {
