@@ -42,6 +42,18 @@ fn a_second_owner_is_refused_and_told_why() {
     SqliteStore::open(options).expect("the file is free again");
 }
 
+#[test]
+fn another_name_of_the_file_is_the_same_file() {
+    let dir = folder();
+    let (real, link) = (dir.path().join("real.db"), dir.path().join("link.db"));
+    let owner = SqliteStore::open(SqliteOptions::at(&real)).expect("an owner");
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    let error = SqliteStore::open(SqliteOptions::at(&link)).expect_err("the same file");
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    drop(owner);
+    SqliteStore::open(SqliteOptions::at(&link)).expect("free again");
+}
+
 /// Opens the file named by the environment and reports the error; run as a
 /// process of its own by the test below.
 #[test]
@@ -115,8 +127,10 @@ fn files_of_others_and_of_the_future_are_left_alone() {
     let conn = rusqlite::Connection::open(&foreign).expect("a file");
     conn.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);").expect("a table");
     drop(conn);
+    let before = std::fs::read(&foreign).expect("a file");
     let error = SqliteStore::open(SqliteOptions::at(&foreign)).expect_err("not ours");
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(std::fs::read(&foreign).expect("a file"), before, "it was not touched");
     let newer = dir.path().join("newer.db");
     drop(SqliteStore::open(SqliteOptions::at(&newer)).expect("a store"));
     let conn = rusqlite::Connection::open(&newer).expect("a file");
@@ -137,6 +151,43 @@ fn the_durable_profile_is_the_default_and_the_faster_one_is_shown() {
     };
     assert_eq!(open(""), Synchronous::Full);
     assert_eq!(open("?synchronous=normal"), Synchronous::Normal);
+}
+
+/// While another program writes, waiting callers hear of it together, and one
+/// bad command of a group does not harm the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_with_a_bad_command_harms_nobody_else() {
+    let dir = folder();
+    let store =
+        Arc::new(SqliteStore::open(Sqlite::default().options(dir.path())).expect("a store"));
+    let task = |key: i64, payload: &str| {
+        let kind = Kind::new("k").expect("a name");
+        NewTask::new(TaskId::from_key(key), kind, Json::trusted(payload))
+    };
+    store.submit(vec![task(1, "{}")].into(), Now::At(NOW)).await.expect("written");
+    // The ids of each batch do not exist but for the second one of the bad batch,
+    // which only its insert finds out: the whole group is then rolled back.
+    let mut calls = vec![];
+    for i in 0..200_i64 {
+        let store = store.clone();
+        let second = if i == 100 { 1 } else { 1000 + 2 * i + 1 };
+        let batch = vec![task(1000 + 2 * i, "{}"), task(second, "[]")];
+        calls.push(tokio::spawn(async move { store.submit(batch.into(), Now::At(NOW)).await }));
+    }
+    let mut refused = 0;
+    for call in calls {
+        match call.await.expect("a caller") {
+            Ok(answers) => assert_eq!(answers.len(), 2),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+    let stats = store.stats().await.expect("stats");
+    assert_eq!(stats.states.values().sum::<u64>(), 1 + 199 * 2);
+    assert!(store.task(TaskId::from_key(1200)).await.expect("a read").is_none());
 }
 
 #[tokio::test]

@@ -14,15 +14,23 @@ pub struct Timestamp(i64);
 
 impl Timestamp {
     pub const ZERO: Timestamp = Timestamp(0);
-    /// Later than anything that is ever stored.
-    pub const MAX: Timestamp = Timestamp(i64::MAX);
+    /// The first and last instants that can be written as text and read back.
+    pub const MIN: Timestamp = Timestamp(-377_705_023_200_000_000);
+    pub const MAX: Timestamp = Timestamp(253_402_207_200_000_000);
 
+    /// Stops at [`Timestamp::MIN`] and [`Timestamp::MAX`].
     pub const fn from_micros(us: i64) -> Self {
-        Timestamp(us)
+        if us > Timestamp::MAX.0 {
+            Timestamp::MAX
+        } else if us < Timestamp::MIN.0 {
+            Timestamp::MIN
+        } else {
+            Timestamp(us)
+        }
     }
 
     pub const fn from_millis(ms: i64) -> Self {
-        Timestamp(ms.saturating_mul(1000))
+        Timestamp::from_micros(ms.saturating_mul(1000))
     }
 
     pub const fn as_micros(self) -> i64 {
@@ -36,12 +44,16 @@ impl Timestamp {
     /// Adds, stopping at the end of time instead of wrapping.
     #[must_use]
     pub fn plus(self, d: Duration) -> Self {
-        Timestamp(self.0.saturating_add(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+        Timestamp::from_micros(
+            self.0.saturating_add(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)),
+        )
     }
 
     #[must_use]
     pub fn minus(self, d: Duration) -> Self {
-        Timestamp(self.0.saturating_sub(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+        Timestamp::from_micros(
+            self.0.saturating_sub(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)),
+        )
     }
 
     /// How long ago `earlier` was; zero when it lies ahead.
@@ -55,7 +67,7 @@ impl Timestamp {
         let at: jiff::Timestamp = text.parse().map_err(|_| {
             Error::invalid("time", format!("`{text}` is not a time; write 2026-01-31T12:00:00Z"))
         })?;
-        Ok(Timestamp(at.as_microsecond()))
+        Ok(Timestamp::from_micros(at.as_microsecond()))
     }
 
     pub(crate) fn to_jiff(self) -> Option<jiff::Timestamp> {
@@ -63,7 +75,7 @@ impl Timestamp {
     }
 
     pub(crate) fn from_jiff(at: jiff::Timestamp) -> Self {
-        Timestamp(at.as_microsecond())
+        Timestamp::from_micros(at.as_microsecond())
     }
 }
 
@@ -103,6 +115,20 @@ pub enum Now {
     Store,
     /// The caller's (SQLite, memory, every test).
     At(Timestamp),
+}
+
+/// The longest duration users may give: longer ones are typing errors, and what
+/// is stored must read back.
+pub const DURATION_MAX: Duration = Duration::from_secs(36_500 * 86_400);
+
+/// Refuses a duration that is too long; `field` is named in the error.
+pub fn check_duration(field: &str, d: Option<Duration>) -> Result<()> {
+    match d {
+        Some(d) if d > DURATION_MAX => {
+            Err(Error::invalid("duration", format!("{field} is longer than 36500 days")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads `250ms 90s 5m 2h30m 1d` and ISO-8601 `PT30S`.
@@ -221,6 +247,17 @@ mod tests {
         {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_instant_reads_back() {
+        let far = Timestamp::ZERO.plus(Duration::MAX);
+        for t in [Timestamp::MIN, Timestamp::MAX, far, Timestamp::from_micros(i64::MIN)] {
+            assert_eq!(Timestamp::parse(&t.to_string()).unwrap(), t);
+        }
+        assert_eq!(Timestamp::from_millis(i64::MAX), Timestamp::MAX);
+        assert!(check_duration("x", Some(Duration::MAX)).is_err());
+        assert_eq!(parse_duration(&format_duration(DURATION_MAX)).unwrap(), DURATION_MAX);
     }
 
     #[test]

@@ -74,6 +74,9 @@ impl Limit {
         if self.name.is_empty() || self.name.len() > crate::task::NAME_MAX {
             return Err(Error::invalid("limit", "a limit needs a name of 1 to 200 characters"));
         }
+        if self.rate.count == 0 || self.rate.to_string().parse::<Rate>().ok() != Some(self.rate) {
+            return Err(Error::invalid("limit", "a rate is a count per s, m, h or d"));
+        }
         if self.burst == 0 {
             return Err(Error::invalid("limit", "burst must be 1 or more, or nothing ever starts"));
         }

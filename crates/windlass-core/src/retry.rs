@@ -4,7 +4,7 @@
 //! the durable retries of a task through the store. Jitter is an argument: core
 //! has no random source.
 
-use crate::clock::duration_text;
+use crate::clock::{check_duration, duration_text};
 use crate::error::{Error, Result};
 use crate::outcome::TaskError;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,9 @@ impl Jitter {
 
     /// Spreads `d` evenly over `d - share*d ..= d + share*d`.
     fn spread(self, d: Duration, share: f64) -> Duration {
-        d.mul_f64(1.0 + share * (2.0 * self.0 - 1.0))
+        // A share beyond 1 was refused; a duration that overflows ends at the longest.
+        let seconds = d.as_secs_f64() * (1.0 + share * (2.0 * self.0 - 1.0));
+        Duration::try_from_secs_f64(seconds).unwrap_or(d)
     }
 }
 
@@ -79,6 +81,7 @@ impl Exponential {
         if !(0.0..=1.0).contains(&self.jitter) {
             return refuse("retry.jitter must lie between 0 and 1");
         }
+        check_duration("retry.cap", Some(self.cap))?;
         if self.cap < self.first {
             return refuse("retry.cap must not be shorter than retry.first");
         }
@@ -147,6 +150,7 @@ mod tests {
             Exponential { factor: f64::NAN, ..Exponential::TASK },
             Exponential { jitter: 1.5, ..Exponential::TASK },
             Exponential { cap: Duration::from_secs(1), ..Exponential::TASK },
+            Exponential { cap: Duration::MAX, first: Duration::MAX, ..Exponential::TASK },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }

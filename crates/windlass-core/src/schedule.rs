@@ -265,7 +265,8 @@ impl Instants {
                 let behind = after.as_micros().saturating_sub(*anchor);
                 let k = if behind < 0 { 0 } else { behind / period + 1 };
                 let at = k.checked_mul(*period).and_then(|us| us.checked_add(*anchor));
-                Ok(at.map(Timestamp::from_micros))
+                let in_time = |us: &i64| *us <= Timestamp::MAX.as_micros();
+                Ok(at.filter(in_time).map(Timestamp::from_micros))
             }
             Instants::Running { cron, zone } => {
                 let Some(start) = whole_second(after) else { return Ok(None) };

@@ -180,8 +180,7 @@ impl Standing {
     }
 
     /// The holder's node died. Either the task may be taken again (the caller
-    /// then calls [`Standing::take_over`]), or it has ended by what people
-    /// asked for meanwhile or as poisoned.
+    /// then calls [`Standing::take_over`]), or it has ended as poisoned.
     pub fn crashed(
         &mut self,
         card: &Card,

@@ -23,7 +23,7 @@ use crate::task::{Kind, NewTask, Progress, QueueName, Task};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,7 +267,7 @@ impl Write {
     /// What makes a write this very write: a store keeps it with the attempt
     /// that a write ends, and knows the same write again by it. Never 0.
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Fnv::default();
         (self.lease, &self.keep_steps, &self.steps, &self.progress).hash(&mut hasher);
         self.children.iter().for_each(|child| child.id.hash(&mut hasher));
         self.settle.hash(&mut hasher);
@@ -276,6 +276,27 @@ impl Write {
 
     pub fn settling(lease: LeaseKey, settlement: Settlement) -> Self {
         Write { settle: Some(settlement), ..Write::new(lease) }
+    }
+}
+
+/// FNV-1a: fingerprints are stored, so they must not change with the compiler.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -471,8 +492,12 @@ pub enum OutboxOp {
     Later { node: NodeId, seq: i64, at: Timestamp },
 }
 
-/// The store, for the engine. Every method may be repeated after an error of
-/// kind `Unavailable`: what was written before answers as written.
+/// The store, for the engine. After an error of kind `Unavailable` a call may
+/// have been written or not, and may be repeated: `submit` and a `record` with
+/// steps or a settlement answer as written, `renew` and `upkeep` simply do what
+/// is left, a change answers `Already` or says that the state has moved on, a
+/// second `join` is a second node, and a claim whose answer was lost is given
+/// back by the next renewal. Progress that is sent again is told again.
 pub trait Store: Reader + fmt::Debug {
     fn capabilities(&self) -> Capabilities;
 

@@ -4,7 +4,7 @@
 //! it decides nothing about time, retries or leases.
 
 use crate::children::Policy;
-use crate::clock::{Timestamp, duration_text};
+use crate::clock::{Timestamp, check_duration, duration_text};
 use crate::error::{Code, Error, Result};
 use crate::id::TaskId;
 use crate::json::Json;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Longest name, key or label value users may give.
 pub const NAME_MAX: usize = 200;
+/// Longest address of an input.
+pub const URI_MAX: usize = 2048;
 /// Most labels on one task.
 pub const LABELS_MAX: usize = 32;
 /// Most steps in one declared plan.
@@ -291,6 +293,25 @@ impl Extras {
         }
         if let Some(unique) = &self.unique {
             check_text("unique.key", &unique.key)?;
+            check_duration("unique.for", unique.for_)?;
+        }
+        if let Some(retry) = &self.retry {
+            retry.validate()?;
+        }
+        if let Some(timeouts) = &self.timeouts {
+            check_duration("timeouts.step", timeouts.step)?;
+            check_duration("timeouts.task", timeouts.task)?;
+        }
+        for (field, text) in [
+            ("correlation_id", &self.correlation_id),
+            ("user_id", &self.user_id),
+            ("trace", &self.trace),
+            ("limit_key", &self.limit_key),
+        ] {
+            text.as_ref().map_or(Ok(()), |text| check_text(field, text))?;
+        }
+        if self.input.as_ref().is_some_and(|i| i.uri.is_empty() || i.uri.len() > URI_MAX) {
+            return refuse(format!("input.uri must have 1 to {URI_MAX} characters"));
         }
         let Some(steps) = &self.steps else { return Ok(()) };
         if steps.len() > STEPS_MAX {
@@ -467,6 +488,30 @@ mod tests {
             spoil(&mut new);
             let error = new.validate(PAYLOAD_MAX).unwrap_err();
             assert!(error.message().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_valid_reads_back() {
+        let mut new = task();
+        let extras = new.extras_mut();
+        extras.unique = Some(Unique { key: "k".into(), for_: Some(crate::clock::DURATION_MAX) });
+        extras.retry = Some(Exponential { cap: crate::clock::DURATION_MAX, ..Exponential::TASK });
+        let step = Some(Duration::from_millis(1));
+        extras.timeouts = Some(Timeouts { step, task: Some(crate::clock::DURATION_MAX) });
+        new.validate(PAYLOAD_MAX).unwrap();
+        let stored = Json::of(new.extras.as_ref().unwrap()).unwrap();
+        assert_eq!(stored.to::<Extras>().unwrap(), **new.extras.as_ref().unwrap());
+        for spoil in [
+            |e: &mut Extras| e.unique.as_mut().unwrap().for_ = Some(Duration::MAX),
+            |e: &mut Extras| e.retry.as_mut().unwrap().factor = f64::NAN,
+            |e: &mut Extras| e.timeouts.as_mut().unwrap().task = Some(Duration::MAX),
+            |e: &mut Extras| e.correlation_id = Some("x".repeat(NAME_MAX + 1)),
+            |e: &mut Extras| e.input = Some(Input { uri: String::new(), sha256: None }),
+        ] {
+            let mut bad = new.clone();
+            spoil(bad.extras_mut());
+            assert!(bad.validate(PAYLOAD_MAX).is_err());
         }
     }
 

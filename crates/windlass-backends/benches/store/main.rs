@@ -56,9 +56,16 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--rounds" => options.rounds = number(value()?)?.max(1),
             "--backlog" => options.backlog = number(value()?)?.max(1000),
             "--batch" => options.batch = Some(number(value()?)?),
-            "--only" => options.only = Some(value()?),
+            "--only" => match value()?.as_str() {
+                part @ ("batches" | "single" | "backlog") => options.only = Some(part.to_owned()),
+                other => return Err(format!("--only {other} is not a part\n{USAGE}")),
+            },
             "--dir" => options.dir = value()?.into(),
-            "-o" => options.json = value()? == "json",
+            "-o" => match value()?.as_str() {
+                "json" => options.json = true,
+                "table" => options.json = false,
+                other => return Err(format!("-o {other} is not a format\n{USAGE}")),
+            },
             other => return Err(format!("`{other}` is not an option\n{USAGE}")),
         }
     }

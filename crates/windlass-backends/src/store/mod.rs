@@ -1,8 +1,7 @@
 //! The stores, and the few things all of them share: the switchable guards that
-//! prove the suite, and checks of input that need no row. Each store has the
-//! same files: `mod.rs` (opening, the contract), `write.rs` (submit, record,
-//! change), `claim.rs` (claim, renew, nodes), `read.rs` (everything a reader
-//! may ask).
+//! prove the suite, what a batch means, and checks of input that need no row.
+//! Each store has the same files, named after what they write or read; `mod.rs`
+//! opens it and keeps the contract.
 
 pub(crate) mod batch;
 pub mod guards;
@@ -10,8 +9,8 @@ pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-use windlass_core::checkpoint::StepEntry;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windlass_core::checkpoint::{StepEntry, StepRecord};
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::event::{Event, EventData, EventName};
@@ -21,16 +20,17 @@ use windlass_core::lease::LeaseKey;
 use windlass_core::outcome::Failure;
 use windlass_core::schedule::Schedule;
 use windlass_core::standing::Standing;
+use windlass_core::state::State;
 use windlass_core::store::{
     Attempt, AttemptEnd, CALL_MAX, Change, Claim, NodeChange, NodeInfo, QueueChange, Renewal,
     Renewed, Setting, Stage, Submit, Wanted, Write,
 };
-use windlass_core::task::{NewTask, PAYLOAD_MAX, QueueName, SUBMIT_MAX, Task};
+use windlass_core::task::{Extras, NewTask, PAYLOAD_MAX, QueueName, SUBMIT_MAX, Task};
 use windlass_core::{Code, Error, Result};
 
 /// A node's row stays for this long after its lease ended, so that people see
 /// what was lost.
-pub(crate) const NODE_KEPT: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const NODE_KEPT: Duration = Duration::from_secs(60);
 
 /// The instant a call goes by. Stores without a clock of their own take the
 /// machine's.
@@ -39,7 +39,7 @@ pub(crate) fn instant(now: Now) -> Timestamp {
         Now::At(at) => at,
         Now::Store => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+            Timestamp::ZERO.plus(since)
         }
     }
 }
@@ -117,7 +117,7 @@ pub(crate) fn same_submission(stored: &Task, new: &NewTask) -> Result<()> {
         && stored.queue == new.queue
         && stored.priority == new.priority
         && stored.payload == new.payload
-        && stored.extras == new.extras
+        && extras_text(stored.extras.as_deref()) == extras_text(new.extras.as_deref())
         && stored.parent == new.child_of.as_ref().map(|c| c.parent);
     if same {
         return Ok(());
@@ -125,9 +125,26 @@ pub(crate) fn same_submission(stored: &Task, new: &NewTask) -> Result<()> {
     Err(Error::conflict("submit", format!("{} exists and is another task", new.id)))
 }
 
+/// Nothing is left to resume, and nothing to undo.
+pub(crate) fn clears_checkpoint(state: State) -> bool {
+    matches!(state, State::Completed | State::CompletedWithErrors | State::RolledBack)
+}
+
+/// A step as every store keeps it: durations to the microsecond.
+pub(crate) fn kept(step: &StepRecord) -> StepRecord {
+    let micros = u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX);
+    let duration = Duration::from_micros(storable(micros).cast_unsigned());
+    StepRecord { duration, ..step.clone() }
+}
+
 pub(crate) fn lease_lost(key: &LeaseKey) -> Error {
     let message = format!("{} is no longer held with token {}", key.task, key.token.0);
     Error::lease_lost("record", message)
+}
+
+/// Extras as they are stored: durations lose what their text does not keep.
+fn extras_text(extras: Option<&Extras>) -> Option<Json> {
+    extras.and_then(|extras| Json::of(extras).ok())
 }
 
 pub(crate) fn no_such(what: &'static str, name: impl std::fmt::Display) -> Error {

@@ -280,7 +280,7 @@ impl Model {
         if after == before {
             return;
         }
-        if matches!(after, State::Completed | State::RolledBack) {
+        if matches!(after, State::Completed | State::CompletedWithErrors | State::RolledBack) {
             row.steps.iter_mut().for_each(|step| step.live = false);
         }
         if !has_ended(after) {

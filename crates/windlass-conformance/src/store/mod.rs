@@ -79,6 +79,7 @@ macro_rules! store_cases {
             }
             submit_depth {
                 a_full_queue_refuses,
+                a_queue_that_drains_stays_open,
                 a_batch_beyond_the_depth_is_refused_whole,
                 waiting_for_a_time_counts_as_depth,
                 running_and_ended_tasks_are_not_depth,
@@ -199,6 +200,7 @@ macro_rules! store_cases {
                 a_retry_sent_again_after_its_time_came,
                 a_retry_sent_again_while_another_node_runs_it,
                 a_step_sent_again_is_recorded_once,
+                a_step_that_took_odd_nanoseconds_sent_again,
                 steps_with_their_settlement_sent_again,
                 a_cancelled_settlement_sent_again,
                 the_same_write_twice_in_one_call,

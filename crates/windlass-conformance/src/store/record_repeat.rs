@@ -5,7 +5,7 @@ use crate::harness::make::{
     MINUTE, done, done_with, fails, lease, requeue, retryable, step, steps, waits,
 };
 use crate::harness::{Node, Shape, World};
-use windlass_core::checkpoint::Version;
+use windlass_core::checkpoint::{StepRecord, Version};
 use windlass_core::children::Then;
 use windlass_core::control::TaskChange;
 use windlass_core::outcome::Outcome;
@@ -119,6 +119,15 @@ pub async fn a_step_sent_again_is_recorded_once(w: World) {
     assert_eq!(again(&w, second).await.version, Version(3));
     again(&w, first).await;
     assert_eq!(w.finished(claimed.task.id).await, ["fetch", "scale", "store"]);
+}
+
+pub async fn a_step_that_took_odd_nanoseconds_sent_again(w: World) {
+    let node = w.node("a").await;
+    let claimed = w.running(&node).await;
+    let duration = std::time::Duration::from_nanos(1_234_567);
+    let write = steps(&claimed, vec![StepRecord { duration, ..step("fetch", 1) }]);
+    w.write(write.clone()).await;
+    again(&w, write).await;
 }
 
 pub async fn steps_with_their_settlement_sent_again(w: World) {

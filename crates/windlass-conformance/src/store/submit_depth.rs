@@ -23,6 +23,18 @@ pub async fn a_full_queue_refuses(w: World) {
     w.submit(w.task()).await;
 }
 
+pub async fn a_queue_that_drains_stays_open(w: World) {
+    let node = w.tireless("a").await;
+    limited(&w, 10).await;
+    for _ in 0..30 {
+        let id = w.submit(w.task().queue("q")).await;
+        for claimed in w.ask(in_q(node.ids(&[id]))).await {
+            w.settle(&claimed, done()).await;
+        }
+        w.advance(SECOND / 5);
+    }
+}
+
 pub async fn a_batch_beyond_the_depth_is_refused_whole(w: World) {
     limited(&w, 3).await;
     let batch = |n| w.many(n).into_iter().map(|t| t.queue("q")).collect();

@@ -3,7 +3,7 @@
 //! the store already answers as repeated, a stale one is refused.
 
 use super::{Inner, Row};
-use crate::store::{check_write, lease_lost};
+use crate::store::{check_write, kept, lease_lost};
 use windlass_core::Result;
 use windlass_core::checkpoint::{StepEntry, StepOutcome};
 use windlass_core::clock::Timestamp;
@@ -100,7 +100,7 @@ impl Inner {
                 row.steps.iter_mut().filter(same).for_each(|e| e.live = false);
             }
             row.steps.push(StepEntry {
-                record: record.clone(),
+                record: kept(record),
                 run: standing.run,
                 attempt: standing.attempt,
                 node: write.lease.node,
@@ -125,10 +125,9 @@ fn was_settled(row: &Row, write: &Write) -> bool {
 }
 
 fn steps_are_stored(row: &Row, write: &Write) -> bool {
-    write
-        .steps
-        .iter()
-        .all(|step| row.steps.iter().any(|e| e.record == *step && e.node == write.lease.node))
+    let node = write.lease.node;
+    let stored = |step| row.steps.iter().any(|e| e.record == step && e.node == node);
+    write.steps.iter().map(kept).all(stored)
 }
 
 /// Takes finished steps beyond the first `keep` out of the checkpoint.

@@ -54,7 +54,7 @@ impl Inner {
         }
         self.enter(after.place(), &task);
         let Some(row) = self.tasks.get_mut(&id) else { return };
-        if matches!(after.state, State::Completed | State::RolledBack) {
+        if crate::store::clears_checkpoint(after.state) {
             for entry in &mut row.steps {
                 entry.live = false;
                 entry.record.output = None;

@@ -7,7 +7,9 @@ use super::error::sql;
 use super::rows::{Held, LEASE, NODE, held_from, lay_over, node_from, stage_code, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{QueueRules, attempt_of, check_claim, node_event, renew_node, storable};
+use crate::store::{
+    QueueRules, attempt_of, check_claim, clears_checkpoint, node_event, renew_node, storable,
+};
 use rusqlite::{OptionalExtension, params};
 use std::collections::{HashMap, HashSet, VecDeque};
 use windlass_core::checkpoint::Checkpoint;
@@ -17,7 +19,6 @@ use windlass_core::id::{IdMint, NodeId, SLOTS, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::{AfterCrash, Token};
 use windlass_core::standing::{Inside, Place, Standing};
-use windlass_core::state::State;
 use windlass_core::store::{
     AttemptEnd, CLAIM_MAX, Claim, Claimed, Joined, Kinds, Lane, NewNode, NodeInfo, Renewal,
     Renewed, Stage, Wanted,
@@ -163,7 +164,7 @@ impl Tx<'_, '_> {
             }
             Kinds::Only(list) => {
                 let mut served = vec![];
-                for (kind, max) in list.iter().filter(|(_, max)| *max > 0) {
+                for (kind, max) in list {
                     let id = self.memory.lanes.find(self.conn, &lane.queue, kind)?;
                     // A kind that is named twice counts once, by its first maximum.
                     if let Some(id) = id.filter(|id| served.iter().all(|(known, _)| known != id)) {
@@ -236,7 +237,11 @@ impl Tx<'_, '_> {
         // Within a lane nothing is passed over, so what was taken of it is its
         // head: one statement per lane and priority takes it out.
         let mut taken_up_to: HashMap<(i64, i64), i64> = HashMap::new();
-        while room > 0 {
+        // Tasks past their deadline end here and take no room; their number must
+        // be bounded all the same.
+        let mut looks = room + CLAIM_MAX;
+        while room > 0 && looks > 0 {
+            looks -= 1;
             let Some((i, rank, id)) = self.next_head(&mut sources, chunk)? else { break };
             taken_up_to.insert((sources[i].lane, rank), id.key());
             if let Some(taken) = self.take_ready(id, claim, now)? {
@@ -490,7 +495,7 @@ pub(super) fn checkpoint(
     id: TaskId,
     standing: &Standing,
 ) -> Result<Option<Checkpoint>> {
-    if matches!(standing.state, State::Completed | State::RolledBack) {
+    if clears_checkpoint(standing.state) {
         return Ok(None);
     }
     let entries: Vec<_> = steps_of(conn, id)?.into_iter().filter(|e| e.live).collect();

@@ -41,8 +41,14 @@ impl Ownership {
     }
 }
 
+/// Beside the real file, so that no other name of it leads to another lock.
 fn beside(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
+    let real = database.canonicalize().or_else(|_| {
+        let folder = database.parent().filter(|f| !f.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize()?;
+        Ok::<_, std::io::Error>(folder.join(database.file_name().unwrap_or_default()))
+    });
+    let mut name = real.unwrap_or_else(|_| database.to_owned()).into_os_string();
     name.push(".lock");
     PathBuf::from(name)
 }

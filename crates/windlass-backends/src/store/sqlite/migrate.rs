@@ -24,14 +24,7 @@ pub(super) fn migrate(
     die_at: Option<usize>,
 ) -> Result<Migrated> {
     let from = version(conn)?;
-    check_owner(conn, from)?;
-    let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
-    if from > newest {
-        let message = format!(
-            "the file has schema {from}, this build knows up to {newest}; use a newer Windlass"
-        );
-        return Err(Error::new(Code::Unsupported, "migrate", message));
-    }
+    let newest = newest();
     let mut statement = 0;
     for (i, text) in MIGRATIONS.iter().enumerate().skip(from as usize) {
         let tx = conn
@@ -61,13 +54,25 @@ fn version(conn: &Connection) -> Result<u32> {
     conn.pragma_query_value(None, "user_version", |r| r.get(0)).map_err(sql("migrate"))
 }
 
-fn check_owner(conn: &Connection, version: u32) -> Result<()> {
+fn newest() -> u32 {
+    u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
+}
+
+/// Refuses files of other programs and of a newer Windlass. Only reads.
+pub(super) fn check_owner(conn: &Connection) -> Result<()> {
+    let (version, newest) = (version(conn)?, newest());
     let id: i64 =
         conn.pragma_query_value(None, "application_id", |r| r.get(0)).map_err(sql("migrate"))?;
     let tables: i64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))
         .map_err(sql("migrate"))?;
     let ours = id == APPLICATION_ID || (id == 0 && version == 0 && tables == 0);
+    if ours && version > newest {
+        let message = format!(
+            "the file has schema {version}, this build knows up to {newest}; use a newer Windlass"
+        );
+        return Err(Error::new(Code::Unsupported, "migrate", message));
+    }
     if ours {
         return Ok(());
     }

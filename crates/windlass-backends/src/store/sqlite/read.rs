@@ -320,7 +320,7 @@ fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
     };
     let queued = counts(conn, &by_lane("ready"))?;
     let running = counts(conn, &by_lane("lease"))?;
-    let later = counts(conn, &by_lane("(SELECT t.lane FROM due d JOIN task t ON t.id = d.id)"))?;
+    let later = counts(conn, &by_lane("due"))?;
     let text = "SELECT n.queue, coalesce(q.paused, 0), q.concurrency, q.depth_max
                 FROM (SELECT queue FROM lane UNION SELECT name FROM queue) n
                 LEFT JOIN queue q ON q.name = n.queue ORDER BY n.queue";

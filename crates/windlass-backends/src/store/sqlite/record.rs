@@ -7,7 +7,7 @@ use super::read::stored_attempts;
 use super::rows::{Held, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{check_write, check_writes, lease_lost};
+use crate::store::{check_write, check_writes, kept, lease_lost};
 use rusqlite::params;
 use windlass_core::Result;
 use windlass_core::checkpoint::{StepOutcome, StepRecord};
@@ -157,7 +157,8 @@ impl Tx<'_, '_> {
     fn are_stored(&self, write: &Write) -> Result<bool> {
         let stored = steps_of(self.conn, write.lease.task)?;
         let same = |step: &StepRecord| {
-            stored.iter().any(|e| e.record == *step && e.node == write.lease.node)
+            let step = kept(step);
+            stored.iter().any(|e| e.record == step && e.node == write.lease.node)
         };
         Ok(write.steps.iter().all(same))
     }

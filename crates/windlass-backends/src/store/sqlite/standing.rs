@@ -5,8 +5,7 @@
 use super::error::sql;
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::attempt_of;
-use crate::store::no_such;
+use crate::store::{attempt_of, clears_checkpoint, no_such};
 use rusqlite::params;
 use windlass_core::Result;
 use windlass_core::children::Totals;
@@ -68,7 +67,7 @@ impl Tx<'_, '_> {
             self.update_row(card.id, after)?;
         }
         self.completed += i64::from(ends && after.state == State::Completed);
-        if matches!(after.state, State::Completed | State::RolledBack) && after.version.0 > 0 {
+        if clears_checkpoint(after.state) && after.version.0 > 0 {
             let text = "UPDATE step SET live = 0, output = NULL WHERE task = ?1";
             self.run("record", text, params![card.id.key()])?;
         }
@@ -207,17 +206,16 @@ impl Tx<'_, '_> {
     }
 
     pub(super) fn enter(&mut self, place: Place, lane: i64, card: &Card) -> Result<()> {
-        let (text, key) = match place {
-            Place::Nowhere | Place::Leased => return Ok(()),
-            Place::Due(at) => {
-                ("INSERT OR IGNORE INTO due (at, id) VALUES (?1, ?2)", at.as_micros())
-            }
+        match place {
+            Place::Nowhere | Place::Leased => {}
             Place::Ready => {
                 self.hot.run(Hot::EnterReady, params![lane, -card.priority, card.id.key()])?;
-                return Ok(());
             }
-        };
-        self.run("due", text, params![key, card.id.key()])?;
+            Place::Due(at) => {
+                let text = "INSERT OR IGNORE INTO due (at, id, lane) VALUES (?1, ?2, ?3)";
+                self.run("due", text, params![at.as_micros(), card.id.key(), lane])?;
+            }
+        }
         Ok(())
     }
 

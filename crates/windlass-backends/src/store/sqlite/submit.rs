@@ -165,37 +165,39 @@ impl Tx<'_, '_> {
                 None => more.push((&new.queue, 1)),
             }
         }
+        let mut counts = vec![];
         for (name, more) in more {
             let Some(max) = self.queue_rules(name)?.and_then(|rules| rules.2) else { continue };
-            let depth = self.depth(name, now)?;
+            let (depth, counted_at) = self.depth(name, now)?;
             if depth + more > max {
                 let message = format!("queue `{name}` holds {depth} of at most {max}");
                 return Err(Error::new(Code::QueueFull, "submit", message));
             }
-            self.memory.depths.insert(name.clone(), (depth + more, now));
+            counts.push((name.clone(), (depth + more, counted_at)));
         }
+        // Only now is it sure that the batch goes in.
+        self.memory.depths.extend(counts);
         Ok(())
     }
 
     /// Counting a deep queue takes time, so the count is kept for a second and
     /// own submissions are added to it.
-    fn depth(&mut self, queue: &QueueName, now: Timestamp) -> Result<u64> {
+    fn depth(&mut self, queue: &QueueName, now: Timestamp) -> Result<(u64, Timestamp)> {
         if let Some((depth, at)) = self.memory.depths.get(queue)
             && now.since(*at) < DEPTH_FRESH
             && *at <= now
         {
-            return Ok(*depth);
+            return Ok((*depth, *at));
         }
         let count: i64 = self
             .conn
             .prepare_cached(
                 "SELECT (SELECT count(*) FROM ready WHERE lane IN (SELECT id FROM lane WHERE queue = ?1))
-                      + (SELECT count(*) FROM due d JOIN task t ON t.id = d.id
-                         WHERE t.lane IN (SELECT id FROM lane WHERE queue = ?1))",
+                      + (SELECT count(*) FROM due WHERE lane IN (SELECT id FROM lane WHERE queue = ?1))",
             )
             .and_then(|mut s| s.query_row([queue.as_str()], |r| r.get(0)))
             .map_err(sql("submit"))?;
-        Ok(count.unsigned_abs())
+        Ok((count.unsigned_abs(), now))
     }
 
     /// Writes a task that was planned for.

@@ -1,6 +1,6 @@
 //! One write transaction: the connection, the few things remembered between
 //! transactions, and the events collected so far. The functions that write
-//! (`write.rs`, `claim.rs`, `change.rs`, `upkeep.rs`, `settings.rs`) are
+//! (`submit.rs`, `record.rs`, `claim.rs`, `change.rs` and so on) are
 //! methods on it, so they work on the writer's connection and on a caller's own
 //! transaction alike.
 

@@ -5,6 +5,7 @@ use super::error::sql;
 use super::tx::Tx;
 use crate::store::{NODE_KEPT, node_event};
 use rusqlite::params;
+use std::time::Duration;
 use windlass_core::children::{Resolution, resolve};
 use windlass_core::clock::Timestamp;
 use windlass_core::control::{Changed, TaskChange};
@@ -85,7 +86,9 @@ impl Tx<'_, '_> {
 
     fn judge_parents(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
         let mut upkept = Upkept::default();
-        for id in self.ids("SELECT parent FROM parent_due ORDER BY parent LIMIT 1000", [])? {
+        let due = self.ids("SELECT parent FROM parent_due ORDER BY parent LIMIT 1000", [])?;
+        upkept.more = due.len() == LIST_PIECE;
+        for id in due {
             if upkept.done >= limit {
                 upkept.more = true;
                 break;
@@ -143,8 +146,13 @@ impl Tx<'_, '_> {
         now: Timestamp,
         upkept: &mut Upkept,
     ) -> Result<bool> {
-        let text = "SELECT id FROM task WHERE parent = ?1 AND state < 16 ORDER BY child_key";
-        for id in self.ids(text, params![parent.key()])? {
+        // Not those that were asked already, and not those that roll back: they
+        // end by themselves.
+        let text = "SELECT t.id FROM task t LEFT JOIN lease e ON e.task = t.id
+                    WHERE t.parent = ?1 AND t.state < 16 AND t.state <> 8
+                      AND (e.task IS NULL OR NOT e.requests & 1)
+                    ORDER BY t.child_key LIMIT ?2";
+        for id in self.ids(text, params![parent.key(), limit + 1])? {
             if upkept.done >= limit {
                 upkept.more = true;
                 return Ok(false);
@@ -166,6 +174,9 @@ impl Tx<'_, '_> {
     fn purge(&mut self, retention: &Retention, limit: usize, now: Timestamp) -> Result<Upkept> {
         let looks = limit.saturating_mul(PURGE_LOOKS).max(1000);
         let before = |kept| now.minus(kept).as_micros();
+        // What was made later than this cannot have ended long enough ago.
+        let shortest = retention.ended.min(retention.dead_letters);
+        let youngest = TaskId::floor(now.minus(shortest).plus(Duration::from_millis(1))).key();
         let mut statement = self
             .conn
             .prepare_cached(
@@ -176,7 +187,7 @@ impl Tx<'_, '_> {
                    AND NOT EXISTS (SELECT 1 FROM unique_key u WHERE u.key = json_extract(t.extras, '$.unique.key')
                                    AND u.task = t.id AND u.until > ?5), 0)
                  FROM task t LEFT JOIN dead_letter d ON d.task = t.id LEFT JOIN done o ON o.id = t.id
-                 WHERE t.id > ?1 ORDER BY t.id LIMIT ?2",
+                 WHERE t.id > ?1 AND t.id < ?6 ORDER BY t.id LIMIT ?2",
             )
             .map_err(sql("purge"))?;
         let rows: Vec<(i64, bool)> = statement
@@ -186,7 +197,8 @@ impl Tx<'_, '_> {
                     looks,
                     before(retention.ended),
                     before(retention.dead_letters),
-                    now.as_micros()
+                    now.as_micros(),
+                    youngest
                 ],
                 |r| Ok((r.get(0)?, r.get(1)?)),
             )
@@ -238,14 +250,16 @@ impl Tx<'_, '_> {
     }
 
     fn forget_keys(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
-        let mut done = 0;
+        let (mut done, mut more) = (0, false);
         for table in ["idempotency", "unique_key"] {
-            let text = format!(
-                "DELETE FROM {table} WHERE key IN (SELECT key FROM {table} WHERE until <= ?1 LIMIT ?2)"
-            );
+            let over = format!("SELECT key FROM {table} WHERE until <= ?1");
+            let text = format!("DELETE FROM {table} WHERE key IN ({over} LIMIT ?2)");
             done += self.run("keys", &text, params![now.as_micros(), limit - done])?;
+            let left =
+                self.conn.prepare_cached(&over).and_then(|mut s| s.exists([now.as_micros()]));
+            more |= left.map_err(sql("keys"))?;
         }
-        Ok(Upkept { done, more: done == limit, ready: vec![] })
+        Ok(Upkept { done, more, ready: vec![] })
     }
 
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {

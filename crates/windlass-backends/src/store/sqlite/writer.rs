@@ -9,6 +9,7 @@ use super::error::{closed, is_fatal};
 use super::statements::{Hot, Statements};
 use super::tx::{Memory, Tx};
 use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::{Error, Result};
 
@@ -105,7 +106,7 @@ pub(super) fn run(conn: &Connection, mut memory: Memory, mut commands: Commands)
         let mut group = vec![first];
         while group.len() < GROUP_MAX && bytes < GROUP_BYTES {
             let Ok(next) = commands.try_recv() else { break };
-            bytes += next.bytes();
+            bytes = bytes.saturating_add(next.bytes());
             group.push(next);
         }
         run_group(&mut hot, &mut memory, &mut group);
@@ -114,7 +115,15 @@ pub(super) fn run(conn: &Connection, mut memory: Memory, mut commands: Commands)
 }
 
 fn run_group(hot: &mut Statements<'_>, memory: &mut Memory, group: &mut [Box<dyn Command>]) {
-    let Err(error) = transaction(hot, memory, group) else { return };
+    // Without a transaction nobody gets anything: trying one by one would make
+    // each of them wait for the same lock.
+    if hot.run(Hot::Begin, []).is_err() {
+        let busy = || Error::unavailable("write", "another program holds the database's lock");
+        return group.iter_mut().for_each(|command| command.fail(busy()));
+    }
+    // A bug in one command must not close the store for everybody.
+    let done = catch_unwind(AssertUnwindSafe(|| transaction(hot, memory, group)));
+    let Err(error) = done.unwrap_or_else(|_| Err(panicked())) else { return };
     memory.forget();
     // After some errors SQLite has rolled back by itself.
     let rolled_back = hot.conn().is_autocommit() || hot.run(Hot::Rollback, []).is_ok();
@@ -134,12 +143,15 @@ fn run_group(hot: &mut Statements<'_>, memory: &mut Memory, group: &mut [Box<dyn
     }
 }
 
+fn panicked() -> Error {
+    Error::corrupt("write", "a bug in the store; the command was rolled back")
+}
+
 fn transaction(
     hot: &mut Statements<'_>,
     memory: &mut Memory,
     group: &mut [Box<dyn Command>],
 ) -> Result<()> {
-    hot.run(Hot::Begin, [])?;
     let mut tx = Tx::new(hot, memory);
     for command in group {
         let mark = tx.events();
