@@ -13,8 +13,8 @@ use windlass_core::id::{IdMint, NodeId, SLOTS, TaskId};
 use windlass_core::lease::{AfterCrash, Token};
 use windlass_core::standing::{Events, Inside};
 use windlass_core::store::{
-    AttemptEnd, CLAIM_MAX, Claim, Claimed, Joined, Lane, NewNode, NodeInfo, Renewal, Renewed,
-    Stage, Wanted,
+    AttemptEnd, CLAIM_MAX, Claim, Claimed, Joined, Kinds, Lane, NewNode, NodeInfo, Renewal,
+    Renewed, Stage, Wanted,
 };
 use windlass_core::task::Kind;
 use windlass_core::{Error, Result};
@@ -109,6 +109,11 @@ impl Inner {
         let ready = || self.ready.range(first..).take_while(|(queue, _, _)| *queue == lane.queue);
         let in_lane = |id: &&TaskId| self.tasks[id].task.queue == lane.queue;
         match &claim.wanted {
+            // Beside what is taken, some may end here because they are too late.
+            Wanted::Ready if lane.kinds == Kinds::Any => {
+                let most = lane.max.min(CLAIM_MAX) + CLAIM_MAX;
+                ready().map(|(_, _, id)| *id).take(most).collect()
+            }
             Wanted::Ready => ready().map(|(_, _, id)| *id).collect(),
             Wanted::Ids(ids) => {
                 let wanted: HashSet<&TaskId> = ids.iter().collect();

@@ -1,7 +1,7 @@
 //! A few threads that read, each with a read-only connection of its own. Reads
 //! wait in one bounded line and never touch the writer.
 
-use super::error::closed;
+use super::error::{closed, sql};
 use super::options::SqliteOptions;
 use super::rows::Lanes;
 use parking_lot::Mutex;
@@ -48,8 +48,13 @@ impl Readers {
     ) -> Result<T> {
         let (caller, answer) = oneshot::channel();
         let job: Job = Box::new(move |conn, lanes| {
+            // One read transaction, so that several statements see one state.
+            let answer = conn
+                .unchecked_transaction()
+                .map_err(sql("read"))
+                .and_then(|_until_the_end| work(conn, lanes));
             // A caller that went away does not want to know.
-            let _ = caller.send(work(conn, lanes));
+            let _ = caller.send(answer);
         });
         self.jobs.send(job).await.map_err(|_| closed("read"))?;
         answer.await.map_err(|_| closed("read"))?
