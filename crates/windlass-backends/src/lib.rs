@@ -3,8 +3,11 @@
 //! transition. `open.rs` is the only list of backends; the same file names mean
 //! the same things in each of their folders.
 
+pub mod caller;
 pub mod open;
 pub mod store;
+
+pub use caller::{CallerTx, LocalFuture};
 
 /// The README's example must compile.
 #[cfg(doctest)]

@@ -4,6 +4,7 @@
 //! driver needs a date type.
 
 use crate::error::{Error, Result};
+use crate::store::BoxFuture;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -105,6 +106,20 @@ impl<'de> Deserialize<'de> for Timestamp {
         let text = String::deserialize(d)?;
         Timestamp::parse(&text).map_err(serde::de::Error::custom)
     }
+}
+
+/// Whoever tells the time and wakes sleepers: the machine, or a test that moves
+/// time by hand. Waiting goes by `uptime`, which never jumps, so that a wall
+/// clock that is set back neither delays nor hurries anything.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// The wall clock, for what is written down.
+    fn now(&self) -> Timestamp;
+
+    /// Time since a fixed moment; never goes back.
+    fn uptime(&self) -> Duration;
+
+    /// Ready once `uptime` has reached `at`.
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()>;
 }
 
 /// Whose clock a store call goes by.

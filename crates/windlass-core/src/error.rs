@@ -45,6 +45,7 @@ pub enum Code {
     BadFilter,
     BadCursor,
     InvalidFields,
+    UnknownKind,
     PayloadTooLarge,
     KeyReused,
     StateConflict,
@@ -53,6 +54,7 @@ pub enum Code {
     NotFound,
     QueueFull,
     StoreUnavailable,
+    Draining,
     Unsupported,
     Corrupt,
 }
@@ -64,6 +66,7 @@ impl Code {
             Code::BadFilter => "bad-filter",
             Code::BadCursor => "bad-cursor",
             Code::InvalidFields => "invalid-fields",
+            Code::UnknownKind => "unknown-kind",
             Code::PayloadTooLarge => "payload-too-large",
             Code::KeyReused => "idempotency-key-reused",
             Code::StateConflict => "state-conflict",
@@ -72,6 +75,7 @@ impl Code {
             Code::NotFound => "not-found",
             Code::QueueFull => "queue-full",
             Code::StoreUnavailable => "store-unavailable",
+            Code::Draining => "draining",
             Code::Unsupported => "unsupported",
             Code::Corrupt => "corrupt",
         }
@@ -81,13 +85,15 @@ impl Code {
     /// the two can never disagree.
     pub fn kind(self) -> ErrorKind {
         match self {
-            Code::BadFilter | Code::BadCursor | Code::InvalidFields | Code::PayloadTooLarge => {
-                ErrorKind::Invalid
-            }
+            Code::BadFilter
+            | Code::BadCursor
+            | Code::InvalidFields
+            | Code::UnknownKind
+            | Code::PayloadTooLarge => ErrorKind::Invalid,
             Code::KeyReused | Code::StateConflict | Code::VersionConflict => ErrorKind::Conflict,
             Code::LeaseLost => ErrorKind::LeaseLost,
             Code::NotFound => ErrorKind::NotFound,
-            Code::QueueFull | Code::StoreUnavailable => ErrorKind::Unavailable,
+            Code::QueueFull | Code::StoreUnavailable | Code::Draining => ErrorKind::Unavailable,
             Code::Unsupported => ErrorKind::Unsupported,
             Code::Corrupt => ErrorKind::Corrupt,
         }

@@ -170,7 +170,9 @@ pub struct Claim {
     pub max: usize,
     pub poison: PoisonRule,
     /// The tasks begin at once: a death of the node counts as a crash inside a
-    /// step. Otherwise the first [`Write`] that begins or records says so.
+    /// step. Otherwise the first [`Write`] that begins or records says so. A
+    /// task that must run alone never begins with its claim: it waits until its
+    /// node is empty, and the node's death meanwhile is not its fault.
     pub begins: bool,
 }
 
@@ -181,7 +183,8 @@ pub struct Claimed {
     pub task: Task,
     /// What it resumes from; `None` when it has recorded nothing.
     pub checkpoint: Option<Checkpoint>,
-    /// It may have killed its node before: run nothing beside it.
+    /// It may have killed its node before: run nothing beside it, and say with
+    /// a [`Write`] that it begins.
     pub alone: bool,
 }
 

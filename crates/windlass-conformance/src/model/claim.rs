@@ -123,9 +123,10 @@ impl Model {
 impl Row {
     fn begin(&mut self, claim: &Claim, now: Timestamp) {
         self.start(claim.node, claim.number, now);
-        self.in_step = claim.begins;
         let limit = claim.poison.limit;
         self.alone = limit > 0 && self.crashes > 0 && self.crashes + 1 >= limit;
+        // What must run alone waits for an empty node first.
+        self.in_step = claim.begins && !self.alone;
     }
 
     /// Its node died. True: the claimer has it now; false: it was the culprit.

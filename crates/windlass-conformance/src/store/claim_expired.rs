@@ -196,6 +196,41 @@ pub async fn a_crash_while_alone_poisons_at_the_limit(w: World) {
     w.sound().await;
 }
 
+pub async fn a_death_while_it_waits_to_be_alone_is_no_crash(w: World) {
+    let id = w.submit(w.task()).await;
+    die(&w, |n| n.ready(1), Death::BegunByClaim).await;
+    die(&w, |n| n.expired(1), Death::BegunByClaim).await;
+    // However often: the claim says that tasks begin, but this one does not yet.
+    for _ in 0..3 {
+        let waiting = die(&w, |n| n.expired(1), Death::BegunByClaim).await;
+        assert_eq!((waiting.task.standing.crashes, waiting.alone), (2, true));
+    }
+    assert_eq!((w.state(id).await, crashes(&w, id).await), (State::Running, 2));
+    let begun = die(&w, |n| n.expired(1), Death::BegunByWrite).await;
+    assert_eq!((begun.task.standing.crashes, begun.alone), (2, true));
+    let node = w.node("b").await;
+    assert!(w.ask(node.expired(1)).await.is_empty());
+    let task = w.get(id).await;
+    assert_eq!((task.state(), task.standing.crashes), (State::Failed, 3));
+    assert_eq!(task.standing.failure.unwrap().reason, Some(Reason::Poisoned));
+    w.sound().await;
+}
+
+pub async fn a_task_from_the_queue_waits_to_be_alone_too(w: World) {
+    let id = w.submit(w.task()).await;
+    die(&w, |n| n.ready(1), Death::BegunByClaim).await;
+    die(&w, |n| n.expired(1), Death::BegunByClaim).await;
+    let node = w.node("b").await;
+    let claimed = only(w.ask(node.expired(1)).await);
+    w.settle(&claimed, Outcome::Release).await;
+    assert!(die(&w, |n| n.ready(1), Death::BegunByClaim).await.alone);
+    let node = w.node("c").await;
+    let claimed = only(w.ask(node.expired(1)).await);
+    assert_eq!((claimed.task.standing.crashes, claimed.alone), (2, true));
+    w.finish(&claimed).await;
+    assert_eq!(w.state(id).await, State::Completed);
+}
+
 pub async fn a_limit_of_zero_never_poisons(w: World) {
     let id = w.submit(w.task()).await;
     let off = PoisonRule { limit: 0 };

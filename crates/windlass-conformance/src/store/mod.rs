@@ -137,6 +137,8 @@ macro_rules! store_cases {
                 a_node_that_dies_after_a_step_dies_inside_the_next,
                 the_second_crash_makes_it_run_alone,
                 a_crash_while_alone_poisons_at_the_limit,
+                a_death_while_it_waits_to_be_alone_is_no_crash,
+                a_task_from_the_queue_waits_to_be_alone_too,
                 a_limit_of_zero_never_poisons,
                 what_people_asked_of_the_dead_node_still_counts,
             }

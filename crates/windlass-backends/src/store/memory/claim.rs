@@ -184,7 +184,8 @@ impl Inner {
     fn lease(&mut self, id: TaskId, claim: &Claim) -> Claimed {
         let alone = claim.poison.runs_alone(self.tasks[&id].task.standing.crashes);
         if let Some(row) = self.tasks.get_mut(&id) {
-            row.held = Some(Held { claim: claim.number, in_step: claim.begins, alone });
+            let in_step = claim.begins && !alone;
+            row.held = Some(Held { claim: claim.number, in_step, alone });
         }
         let task = self.tasks[&id].task.clone();
         Claimed { checkpoint: self.live_checkpoint(id), task, alone }

@@ -318,6 +318,7 @@ impl Tx<'_, '_> {
     /// Writes the lease of a task that a node just took.
     fn lease(&mut self, card: Card, lane: i64, task: Task, claim: &Claim) -> Result<Claimed> {
         let alone = claim.poison.runs_alone(task.standing.crashes);
+        let in_step = claim.begins && !alone;
         let s = &task.standing;
         self.hot.run(
             Hot::InsertLease,
@@ -326,7 +327,7 @@ impl Tx<'_, '_> {
                 claim.node.key(),
                 s.token.0.cast_signed(),
                 claim.number.0.cast_signed(),
-                claim.begins,
+                in_step,
                 alone,
                 s.requests.bits(),
                 lane,
@@ -350,7 +351,7 @@ impl Tx<'_, '_> {
         // Absent means unchanged: what the row has stays there.
         (standing.result, standing.failure, standing.progress) = (None, None, None);
         standing.children = None;
-        let held = Held { card, lane, standing, claim: claim.number, in_step: claim.begins, alone };
+        let held = Held { card, lane, standing, claim: claim.number, in_step, alone };
         self.memory.keep_lease(task.id, held);
         let checkpoint = self.live_checkpoint(&task)?;
         Ok(Claimed { task, checkpoint, alone })

@@ -54,6 +54,15 @@ fn version(conn: &Connection) -> Result<u32> {
     conn.pragma_query_value(None, "user_version", |r| r.get(0)).map_err(sql("migrate"))
 }
 
+fn application_id(conn: &Connection) -> Result<i64> {
+    conn.pragma_query_value(None, "application_id", |r| r.get(0)).map_err(sql("migrate"))
+}
+
+/// Whether a connection's main file is a store, not one that is attached to it.
+pub(super) fn is_windlass(conn: &Connection) -> Result<bool> {
+    Ok(application_id(conn)? == APPLICATION_ID)
+}
+
 fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
@@ -61,8 +70,7 @@ fn newest() -> u32 {
 /// Refuses files of other programs and of a newer Windlass. Only reads.
 pub(super) fn check_owner(conn: &Connection) -> Result<()> {
     let (version, newest) = (version(conn)?, newest());
-    let id: i64 =
-        conn.pragma_query_value(None, "application_id", |r| r.get(0)).map_err(sql("migrate"))?;
+    let id = application_id(conn)?;
     let tables: i64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))
         .map_err(sql("migrate"))?;

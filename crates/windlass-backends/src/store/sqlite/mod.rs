@@ -4,6 +4,7 @@
 //! `writer.rs` (the transaction) -> `tx.rs` and the files named after what they
 //! write.
 
+mod caller;
 mod change;
 mod claim;
 mod error;
@@ -24,7 +25,7 @@ mod tx;
 mod upkeep;
 mod writer;
 
-pub use options::{SqliteOptions, Synchronous};
+pub use options::{SqliteOptions, Synchronous, take_turns};
 
 use crate::store::instant;
 use lock::Ownership;
@@ -44,6 +45,9 @@ use windlass_core::store::{
 };
 use windlass_core::{Error, Result};
 use writer::Writer;
+
+/// The feature, the folder, the URL scheme.
+const NAME: &str = "sqlite";
 
 /// The store. Dropping the last handle closes the file and frees the ownership.
 pub struct SqliteStore {
@@ -160,7 +164,7 @@ fn weight_of(writes: &[Write]) -> usize {
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { name: "sqlite", durable: true, shared: false }
+        Capabilities { name: NAME, durable: true, shared: false }
     }
 
     fn migrate(&self) -> BoxFuture<'_, Result<Migrated>> {

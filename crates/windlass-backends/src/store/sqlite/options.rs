@@ -119,6 +119,7 @@ impl SqliteOptions {
         conn.pragma_update(None, "temp_store", "memory").map_err(&op)?;
         conn.pragma_update(None, "wal_autocheckpoint", WAL_PAGES).map_err(&op)?;
         self.verify(&conn)?;
+        take_turns(&conn)?;
         Ok(conn)
     }
 
@@ -163,6 +164,22 @@ impl SqliteOptions {
 
 /// The log is copied into the database when it has this many pages.
 const WAL_PAGES: i64 = 4000;
+
+/// About five seconds.
+const LOOKS_MAX: i32 = 5000;
+
+/// Makes a connection look for SQLite's write lock every millisecond, for about
+/// five seconds, as the store's writer does. Connections for
+/// [`CallerTx`](crate::CallerTx) should have it: SQLite's own busy timeout looks
+/// less and less often, so whoever uses it hardly ever finds the lock free while
+/// somebody else writes all the time.
+pub fn take_turns(conn: &Connection) -> Result<()> {
+    let look_again = |looks| {
+        std::thread::sleep(Duration::from_millis(1));
+        looks < LOOKS_MAX
+    };
+    conn.busy_handler(Some(look_again)).map_err(sql("open"))
+}
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let conn = Connection::open_with_flags(path, flags).map_err(|cause| {

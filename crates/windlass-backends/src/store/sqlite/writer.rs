@@ -20,6 +20,8 @@ const GROUP_BYTES: usize = 1024 * 1024;
 /// Commands that may wait for the writer; submitters wait beyond that.
 pub(super) const WAITING_MAX: usize = 4096;
 
+const BUSY: &str = "nothing was written: another transaction holds the database";
+
 /// A command on its way to the writer.
 pub(super) trait Command: Send {
     /// Runs it and keeps the answer.
@@ -117,8 +119,9 @@ pub(super) fn run(conn: &Connection, mut memory: Memory, mut commands: Commands)
 fn run_group(hot: &mut Statements<'_>, memory: &mut Memory, group: &mut [Box<dyn Command>]) {
     // Without a transaction nobody gets anything: trying one by one would make
     // each of them wait for the same lock.
-    if hot.run(Hot::Begin, []).is_err() {
-        let busy = || Error::unavailable("write", "another program holds the database's lock");
+    if let Err(error) = begin(hot) {
+        let cause = error.to_string();
+        let busy = || Error::unavailable("write", BUSY).because(cause.as_str());
         return group.iter_mut().for_each(|command| command.fail(busy()));
     }
     // A bug in one command must not close the store for everybody.
@@ -141,6 +144,17 @@ fn run_group(hot: &mut Statements<'_>, memory: &mut Memory, group: &mut [Box<dyn
             command.fail(Error::unavailable("write", "the transaction cannot be rolled back"));
         }
     }
+}
+
+/// Waits for the transactions of callers and other programs, as long as the
+/// connection's busy handler does.
+fn begin(hot: &mut Statements<'_>) -> Result<()> {
+    // A rollback that failed left its transaction open, and no other could ever
+    // begin: it is tried again until it is done.
+    if !hot.conn().is_autocommit() {
+        hot.run(Hot::Rollback, [])?;
+    }
+    hot.run(Hot::Begin, []).map(drop)
 }
 
 fn panicked() -> Error {

@@ -1,0 +1,238 @@
+//! Taking work: one loop, woken by the closed list of reasons in `wake.rs`. It
+//! asks for room, claims that much, and starts what it got. One claim is under
+//! way at a time; while it is, finished attempts add up to a larger next one.
+//! The store comes before it, `run.rs` after it.
+
+use crate::crash::crash_point;
+use crate::parts::{Parts, Phase};
+use crate::run::{Run, attempt};
+use crate::settings::Pool;
+use crate::slots::Room;
+use crate::wake::Wake;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tracing::Instrument;
+use windlass_core::error::ErrorKind;
+use windlass_core::lease::LeaseKey;
+use windlass_core::outcome::Outcome;
+use windlass_core::store::{Claim, Claimed, Kinds, Wanted};
+use windlass_core::task::Kind;
+
+/// Runs until the engine stops.
+pub(crate) async fn dispatch(parts: Arc<Parts>) {
+    let mut desk =
+        Desk { parts: parts.clone(), orphans: true, alone: VecDeque::new(), alone_now: None };
+    desk.work().await;
+    let mut poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
+    loop {
+        let polled = tokio::select! {
+            biased;
+            wakes = parts.bell.next() => wakes.has(Wake::Poll),
+            () = &mut poll => true,
+        };
+        if parts.phase() == Phase::Stopped {
+            return;
+        }
+        if polled {
+            desk.orphans = true;
+            poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
+        }
+        desk.work().await;
+    }
+}
+
+struct Desk {
+    parts: Arc<Parts>,
+    /// Dead nodes may have left tasks.
+    orphans: bool,
+    /// Tasks that must have the node for themselves, waiting for it.
+    alone: VecDeque<Arc<Run>>,
+    alone_now: Option<Arc<Run>>,
+}
+
+impl Desk {
+    /// Claims and starts until there is no room or no work.
+    async fn work(&mut self) {
+        loop {
+            if !self.settle_alone() || !self.parts.may_claim() {
+                return;
+            }
+            let room = self.parts.slots.room(&self.parts.kinds, self.parts.settings.claim_max);
+            if room.lanes.is_empty() {
+                return;
+            }
+            if self.orphans {
+                let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
+                self.orphans = !taken.is_empty();
+                self.begin(taken);
+                if self.orphans {
+                    continue;
+                }
+            }
+            let Some(taken) = self.claim(Wanted::Ready, &room).await else { return };
+            let more = may_be_more(&taken, &room);
+            self.begin(taken);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Whether other work may be taken: a task that must run alone first gets
+    /// an empty node, and then keeps it.
+    fn settle_alone(&mut self) -> bool {
+        if let Some(run) = &self.alone_now {
+            if self.parts.held.get(run.task.id).is_some_and(|held| held.lease == run.lease) {
+                return false;
+            }
+            self.alone_now = None;
+        }
+        // A lost lease takes waiting ones away.
+        self.alone.retain(|run| self.parts.held.get(run.task.id).is_some());
+        if self.alone.is_empty() {
+            return true;
+        }
+        if self.parts.held.len() == self.alone.len() {
+            self.alone_now = self.alone.pop_front();
+            if let Some(run) = self.alone_now.clone() {
+                start(run);
+            }
+        }
+        false
+    }
+
+    /// Claims and holds; `None`: nothing can be taken now.
+    async fn claim(&self, wanted: Wanted, room: &Room) -> Option<Vec<Arc<Run>>> {
+        let parts = &self.parts;
+        let (node, number) = (parts.node(), parts.held.next_claim());
+        let claim = Claim {
+            node,
+            number,
+            wanted,
+            lanes: room.lanes.clone(),
+            max: room.max,
+            poison: parts.poison(),
+            begins: true,
+        };
+        let answer = tokio::select! {
+            answer = parts.store.claim(claim, parts.now()) => answer,
+            () = parts.reached(Phase::Stopped) => return None,
+        };
+        crash_point("claim.answered");
+        match answer {
+            // An answer that outlived its node is worth nothing.
+            Ok(_) if parts.node() != node || parts.is_fenced() => None,
+            Ok(claimed) => {
+                let runs: Vec<_> = claimed.into_iter().filter_map(|c| self.run(c)).collect();
+                let first = parts.held.len() == 0;
+                parts.held.answered(number, &runs);
+                if first {
+                    parts.watch_now.notify_one();
+                }
+                Some(runs)
+            }
+            Err(error) => {
+                // The answer may be lost, not the claim: the next heartbeat
+                // gives back what this node does not know it has.
+                parts.held.answered(number, &[]);
+                parts.renew_now.notify_one();
+                match error.kind() {
+                    ErrorKind::LeaseLost => tracing::warn!(%error, "claim refused"),
+                    _ => tracing::warn!(%error, "claim failed; trying again at the next poll"),
+                }
+                None
+            }
+        }
+    }
+    fn run(&self, claimed: Claimed) -> Option<Arc<Run>> {
+        let Some(kind) = self.parts.registry.get(&claimed.task.kind).cloned() else {
+            // Not held, so the next heartbeat gives it back.
+            tracing::error!(task = %claimed.task.id, "claimed a kind that is not served here");
+            return None;
+        };
+        let standing = &claimed.task.standing;
+        let node = standing.node.unwrap_or_else(|| self.parts.node());
+        let lease = LeaseKey { task: claimed.task.id, node, token: standing.token };
+        Some(Run::new(self.parts.clone(), kind, claimed, lease))
+    }
+
+    fn begin(&mut self, runs: Vec<Arc<Run>>) {
+        if !runs.is_empty() {
+            self.parts.feed.changed();
+        }
+        for run in runs {
+            if run.alone { self.alone.push_back(run) } else { start(run) }
+        }
+    }
+}
+
+/// Whether another claim could find work: this one was filled by its room or by
+/// a kind's.
+fn may_be_more(taken: &[Arc<Run>], room: &Room) -> bool {
+    if taken.is_empty() {
+        return false;
+    }
+    if taken.len() >= room.max {
+        return true;
+    }
+    let mut by_kind: HashMap<&Kind, usize> = HashMap::new();
+    taken.iter().for_each(|run| *by_kind.entry(&run.task.kind).or_default() += 1);
+    let filled = |kind: &Kind, max: usize| by_kind.get(kind).is_some_and(|n| *n >= max);
+    room.lanes.iter().any(|lane| match &lane.kinds {
+        Kinds::Any => false,
+        Kinds::Only(kinds) => kinds.iter().any(|(kind, max)| filled(kind, *max)),
+    })
+}
+
+/// Starts an attempt where its kind wants to run.
+fn start(run: Arc<Run>) {
+    let slot = run.parts.slots.take(run.clone());
+    let span = span_of(&run);
+    let work = attempt(run.clone(), slot);
+    match run.kind.rules.pool {
+        Pool::Io => {
+            let task = match span {
+                Some(span) => tokio::spawn(work.instrument(span)),
+                None => tokio::spawn(work),
+            };
+            *run.abort.lock() = Some(task.abort_handle());
+        }
+        Pool::Cpu => {
+            let runtime = tokio::runtime::Handle::current();
+            let thread = std::thread::Builder::new().name("windlass-cpu".to_owned());
+            let span = span.unwrap_or_else(tracing::Span::none);
+            let started = thread.spawn(move || runtime.block_on(work.instrument(span)));
+            if let Err(error) = started {
+                tracing::error!(%error, "no thread for a task; it goes back");
+                tokio::spawn(async move {
+                    if run.may_judge() {
+                        let write = run.ending(Outcome::Release);
+                        run.parts.recorder.end(run.clone(), write).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// What log lines from inside a handler carry; nothing when nobody listens.
+fn span_of(run: &Run) -> Option<tracing::Span> {
+    if !tracing::enabled!(target: "windlass::task", tracing::Level::INFO) {
+        return None;
+    }
+    let (task, extras) = (&run.task, run.task.extras.as_deref());
+    let correlation_id = extras.and_then(|e| e.correlation_id.as_deref());
+    let user_id = extras.and_then(|e| e.user_id.as_deref());
+    Some(tracing::info_span!(
+        target: "windlass::task",
+        "task",
+        id = %task.id,
+        kind = %task.kind,
+        queue = %task.queue,
+        run = task.standing.run,
+        attempt = task.standing.attempt,
+        node = %run.lease.node,
+        correlation_id,
+        user_id,
+    ))
+}

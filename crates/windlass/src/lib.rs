@@ -1,0 +1,76 @@
+//! Windlass as a library: hand it a task, and it is written down before the
+//! answer, run step by step, and found where it was after a crash. The path of
+//! data is one way, one file each: `submit` -> store -> `dispatch` -> `run` ->
+//! `record` -> `events`; `renew`, `watch` and `upkeep` keep it going.
+//!
+//! ```no_run
+//! use windlass::prelude::*;
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Greet { name: String }
+//!
+//! impl TaskKind for Greet {
+//!     const NAME: &'static str = "greet";
+//!     type Output = String;
+//!     async fn run(self, cx: Cx) -> Result<String, TaskError> {
+//!         cx.step("compose", || async { Ok::<_, TaskError>(format!("Hello {}", self.name)) }).await
+//!     }
+//! }
+//!
+//! # async fn run() -> windlass::Result<()> {
+//! let engine = Windlass::open("sqlite://app.db").await?.register::<Greet>().start().await?;
+//! let handle = engine.submit(Greet { name: "Ada".into() }).await?;
+//! println!("{}", handle.result().await?);
+//! engine.shutdown(std::time::Duration::from_secs(30)).await
+//! # }
+//! ```
+
+mod clock;
+mod control;
+mod crash;
+mod cx;
+mod dispatch;
+mod engine;
+mod events;
+mod handle;
+mod held;
+mod journal;
+mod parts;
+mod plan;
+mod record;
+mod registry;
+mod renew;
+mod run;
+mod said;
+mod settings;
+mod slots;
+mod submit;
+pub mod testing;
+mod upkeep;
+mod wake;
+mod watch;
+
+pub use clock::SystemClock;
+pub use control::Status;
+#[cfg(feature = "crash-points")]
+pub use crash::CRASH_POINTS;
+pub use cx::Cx;
+pub use engine::{Builder, Engine, Windlass, shutdown_signal};
+pub use events::Subscription;
+pub use handle::{Answer, Handle};
+pub use registry::{StepCall, StepHandler, TaskKind};
+pub use said::{TaskError, fail, fatal, retryable, skip, snooze, unknown};
+pub use settings::{KindOptions, Pool, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
+pub use submit::{Submission, SubmissionIn, Uncommitted};
+pub use windlass_backends::CallerTx;
+pub use windlass_core as core;
+pub use windlass_core::{Code, Error, ErrorKind, Result};
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::{
+        Cx, Engine, Handle, KindOptions, StepCall, TaskError, TaskKind, Windlass, fail, fatal,
+        retryable, skip, snooze,
+    };
+    pub use serde::{Deserialize, Serialize};
+}

@@ -1,0 +1,220 @@
+//! The parts of a started engine, as they see each other. Each part has its own
+//! file and its own rules; this one only holds them together, with the few
+//! questions that more than one of them asks.
+
+use crate::events::Feed;
+use crate::handle::Waiters;
+use crate::held::Held;
+use crate::record::Recorder;
+use crate::registry::{KindEntry, Registry};
+use crate::run::Run;
+use crate::settings::Settings;
+use crate::slots::Slots;
+use crate::upkeep::due::Due;
+use crate::wake::{Bell, Wake};
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use windlass_core::clock::{Clock, Now, Timestamp};
+use windlass_core::error::{Code, Error, Result};
+use windlass_core::id::{IdMint, NodeId, TaskId};
+use windlass_core::lease::PoisonRule;
+use windlass_core::store::{Joined, Store};
+
+/// Where the engine is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// Takes no new work; what runs may finish.
+    Draining,
+    /// Every loop ends.
+    Stopped,
+}
+
+/// Who this process is for the store. A lost lease makes a new one.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) node: NodeId,
+    mint: IdMint,
+}
+
+/// What happened here since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) consumed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) stale_writes: AtomicU64,
+    pub(crate) leases_lost: AtomicU64,
+    pub(crate) rejoined: AtomicU64,
+}
+
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// A test may let the node die after a step.
+pub(crate) type AfterStep = Box<dyn Fn(TaskId, &str) -> bool + Send + Sync>;
+
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) registry: Registry,
+    /// The registry's kinds, by index.
+    pub(crate) kinds: Vec<Arc<KindEntry>>,
+    pub(crate) identity: Mutex<Identity>,
+    /// Uptime at which this node must have stopped everything.
+    pub(crate) fence_at: AtomicU64,
+    pub(crate) held: Held,
+    pub(crate) slots: Slots,
+    pub(crate) bell: Bell,
+    pub(crate) recorder: Recorder,
+    pub(crate) waiters: Waiters,
+    pub(crate) feed: Feed,
+    pub(crate) due: Due,
+    pub(crate) counters: Counters,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// A person paused or drained this node.
+    pub(crate) paused: AtomicBool,
+    pub(crate) drained: AtomicBool,
+    pub(crate) renew_now: Notify,
+    pub(crate) watch_now: Notify,
+    /// A family may have ended: look at parents now.
+    pub(crate) family_now: Notify,
+    /// The last held task is gone.
+    pub(crate) idle: Notify,
+    /// Rises when this process pauses or resumes its own node, so that an older
+    /// heartbeat's answer does not undo it.
+    pub(crate) pauses: AtomicU64,
+    pub(crate) after_step: Option<AfterStep>,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    /// Whose clock the store goes by: a store that several processes share has
+    /// its own.
+    pub(crate) fn now(&self) -> Now {
+        if self.store.capabilities().shared { Now::Store } else { Now::At(self.clock.now()) }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.identity.lock().node
+    }
+
+    pub(crate) fn poison(&self) -> PoisonRule {
+        PoisonRule { limit: self.settings.poison_limit }
+    }
+
+    /// Takes the identity that the store gave.
+    pub(crate) fn take_identity(&self, joined: Joined) {
+        *self.identity.lock() = Identity::new(joined);
+    }
+
+    /// New ids, in order. A node whose lease has ended may share its slot with
+    /// another one by now, so it makes none.
+    pub(crate) fn mint(&self, count: usize) -> Result<Vec<TaskId>> {
+        if self.is_fenced() {
+            let message = "this node lost its lease and is joining again; try again";
+            return Err(Error::unavailable("submit", message));
+        }
+        let now: Timestamp = self.clock.now();
+        let mut identity = self.identity.lock();
+        Ok((0..count).map(|_| identity.mint.task(now)).collect())
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let later = phase > *now;
+            *now = (*now).max(phase);
+            later
+        });
+        self.bell.ring(Wake::Control);
+        self.renew_now.notify_one();
+        self.watch_now.notify_one();
+    }
+
+    /// Ready when the engine has reached `phase`.
+    pub(crate) async fn reached(&self, phase: Phase) {
+        let mut phases = self.phase.subscribe();
+        // Cannot fail: the sender lives in `self`.
+        let _ = phases.wait_for(|now| *now >= phase).await;
+    }
+
+    pub(crate) fn check_open(&self, op: &'static str) -> Result<()> {
+        match self.phase() {
+            Phase::Serving => Ok(()),
+            _ => Err(Error::new(Code::Draining, op, "the engine is shutting down")),
+        }
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.clock.uptime() >= self.fenced_at()
+    }
+
+    fn fenced_at(&self) -> Duration {
+        Duration::from_micros(self.fence_at.load(Ordering::Acquire))
+    }
+
+    /// The lease was renewed by a call that was sent at `sent`.
+    pub(crate) fn renewed(&self, sent: Duration) {
+        let at = sent.saturating_add(self.settings.lease).as_micros();
+        self.fence_at.store(u64::try_from(at).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    pub(crate) fn fence_time(&self) -> Duration {
+        self.fenced_at()
+    }
+
+    /// Without a renewal for two thirds of the lease a node takes nothing new.
+    pub(crate) fn may_claim(&self) -> bool {
+        let times = self.settings.times();
+        let stop = self.fenced_at().saturating_sub(times.lease - times.stop_claiming());
+        self.phase() == Phase::Serving
+            && !self.paused.load(Ordering::Acquire)
+            && !self.drained.load(Ordering::Acquire)
+            && self.clock.uptime() < stop
+    }
+
+    /// Everything held is lost: handlers are cancelled, nothing is written.
+    pub(crate) fn fence(&self) {
+        self.fence_at.store(0, Ordering::Release);
+        let lost = self.held.clear();
+        bump(&self.counters.leases_lost, lost.len() as u64);
+        for run in lost {
+            run.fence();
+        }
+    }
+
+    /// For tests that let the node die after a step.
+    pub(crate) fn after_step(&self, run: &Run, step: &str) {
+        if self.after_step.as_ref().is_some_and(|dies| dies(run.task.id, step)) {
+            self.fence();
+            self.enter(Phase::Stopped);
+        }
+    }
+
+    /// This one task is lost.
+    pub(crate) fn lose(&self, run: &Run) {
+        self.held.remove(run);
+        bump(&self.counters.leases_lost, 1);
+        run.fence();
+    }
+}
+
+impl Identity {
+    pub(crate) fn new(joined: Joined) -> Self {
+        Identity { node: joined.node, mint: IdMint::new(joined.slot) }
+    }
+}

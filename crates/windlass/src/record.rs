@@ -1,0 +1,210 @@
+//! Writing down what attempts say, many at a time. Writes wait in one queue; the
+//! recorder takes what is there, at most so many, gives it to the store as one
+//! batch and answers everybody. No delay is added: an idle recorder writes at
+//! once, a busy one in larger batches. Attempts come before it, events after.
+
+use crate::crash::crash_point;
+use crate::parts::{Parts, Phase, bump};
+use crate::run::Run;
+use crate::wake::Wake;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::outcome::{Class, Outcome, TaskError as Cause};
+use windlass_core::state::State;
+use windlass_core::store::{Write, Written};
+
+/// Most writes in one batch.
+const BATCH_MAX: usize = 1000;
+/// Most writes that wait; attempts keep their slot beyond that.
+const WAITING_MAX: usize = 4096;
+/// The store is asked again after this, then twice as long, up to a second.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
+
+/// Who wants to know how a write went.
+enum Then {
+    Nobody,
+    Tell(oneshot::Sender<Result<Written>>),
+    /// It ends this run.
+    End(Arc<Run>),
+}
+
+pub(crate) struct Entry {
+    write: Write,
+    then: Then,
+}
+
+/// The way to the recorder.
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Entry>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+pub(crate) type Entries = mpsc::Receiver<Entry>;
+
+/// A place in the queue.
+pub(crate) struct Room<'a>(mpsc::Permit<'a, Entry>);
+
+impl Room<'_> {
+    pub(crate) fn send(self, write: Write, caller: Option<oneshot::Sender<Result<Written>>>) {
+        let then = caller.map_or(Then::Nobody, Then::Tell);
+        self.0.send(Entry { write, then });
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new() -> (Recorder, Entries) {
+        let (queue, entries) = mpsc::channel(WAITING_MAX);
+        (Recorder { queue }, entries)
+    }
+
+    /// Waits for a place; `None`: the engine has stopped.
+    pub(crate) async fn room(&self) -> Option<Room<'_>> {
+        self.queue.reserve().await.ok().map(Room)
+    }
+
+    /// Writes and waits for the answer.
+    pub(crate) async fn write(&self, write: Write) -> Result<Written> {
+        let stopped = || Error::unavailable("record", "the engine has stopped");
+        let (caller, answer) = oneshot::channel();
+        self.room().await.ok_or_else(stopped)?.send(write, Some(caller));
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// A write that can be lost: nobody waits for it.
+    pub(crate) fn try_send(&self, write: Write) -> bool {
+        self.queue.try_send(Entry { write, then: Then::Nobody }).is_ok()
+    }
+
+    /// The last word about a run.
+    pub(crate) async fn end(&self, run: Arc<Run>, write: Write) {
+        // After the stop nobody writes any more: the store will find out.
+        let _ = self.queue.send(Entry { write, then: Then::End(run) }).await;
+    }
+}
+
+/// Runs until the engine stops.
+pub(crate) async fn record(parts: Arc<Parts>, mut entries: Entries) {
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    loop {
+        tokio::select! {
+            biased;
+            taken = entries.recv_many(&mut batch, BATCH_MAX) => if taken == 0 { return },
+            () = parts.reached(Phase::Stopped) => return,
+        }
+        flush(&parts, std::mem::take(&mut batch)).await;
+    }
+}
+
+async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
+    crash_point("record.before");
+    let answers = tokio::select! {
+        answers = write_batch(parts, &batch) => answers,
+        () = parts.reached(Phase::Stopped) => return,
+    };
+    crash_point("record.after");
+    let mut again = vec![];
+    for (entry, answer) in batch.into_iter().zip(answers) {
+        if let Err(refused) = &answer
+            && refused.kind() == ErrorKind::LeaseLost
+        {
+            bump(&parts.counters.stale_writes, 1);
+        }
+        match entry.then {
+            Then::Nobody => {}
+            Then::Tell(caller) => {
+                // A step whose attempt is gone does not want to know.
+                let _ = caller.send(answer);
+            }
+            Then::End(run) => again.extend(ended(parts, run, &entry.write, answer)),
+        }
+    }
+    parts.bell.ring(Wake::Slot);
+    parts.feed.changed();
+    if parts.held.len() == 0 {
+        parts.idle.notify_waiters();
+    }
+    if !again.is_empty() {
+        Box::pin(flush(parts, again)).await;
+    }
+}
+
+/// Asks the store until it answers, or until this node's leases are void.
+async fn write_batch(parts: &Parts, batch: &[Entry]) -> Vec<Result<Written>> {
+    let mut delay = FIRST_DELAY;
+    loop {
+        let writes: Vec<Write> = batch.iter().map(|entry| entry.write.clone()).collect();
+        let error = match parts.store.record(writes, parts.now()).await {
+            Ok(answers) => return answers,
+            Err(error) => error,
+        };
+        let void = parts.is_fenced() || batch.iter().all(|e| e.write.lease.node != parts.node());
+        if void || error.kind() != ErrorKind::Unavailable {
+            tracing::error!(%error, writes = batch.len(), "writes were not recorded");
+            let told = |_: &Entry| match error.kind() {
+                ErrorKind::Unavailable => Err(Error::lease_lost("record", "the lease has ended")),
+                _ => Err(Error::corrupt("record", error.to_string())),
+            };
+            return batch.iter().map(told).collect();
+        }
+        tracing::warn!(%error, "the store did not answer; the writes are sent again");
+        parts.clock.sleep_until(parts.clock.uptime() + delay).await;
+        delay = (delay * 2).min(LONGEST_DELAY);
+    }
+}
+
+/// The end of a run is written or refused. A refusal that is not about the
+/// lease would leave the task held for ever: it fails instead, once.
+fn ended(parts: &Parts, run: Arc<Run>, write: &Write, answer: Result<Written>) -> Option<Entry> {
+    match answer {
+        Ok(written) => {
+            parts.held.remove(&run);
+            settled(parts, &run, write, written);
+            None
+        }
+        Err(refused) if refused.kind() == ErrorKind::LeaseLost => {
+            tracing::warn!(task = %run.task.id, "a late write was refused");
+            parts.lose(&run);
+            None
+        }
+        Err(refused) if run.may_fail_again() => {
+            tracing::error!(task = %run.task.id, error = %refused, "the end was not recorded");
+            let message = format!("the end of the attempt was refused: {refused}");
+            let write = run.ending(Outcome::Error(Cause::new(Class::Persistence, message)));
+            Some(Entry { write, then: Then::End(run) })
+        }
+        Err(refused) => {
+            tracing::error!(task = %run.task.id, error = %refused, "the failure was not recorded");
+            parts.lose(&run);
+            None
+        }
+    }
+}
+
+fn settled(parts: &Parts, run: &Run, write: &Write, written: Written) {
+    bump(&parts.counters.consumed, 1);
+    match written.state {
+        State::Failed => bump(&parts.counters.failed, 1),
+        State::Queued | State::RollingBack => parts.bell.ring(Wake::Work),
+        _ => {}
+    }
+    if let Some(settlement) = &write.settle
+        && let Some(at) = settlement.verdict.due_at
+    {
+        parts.due.note(at);
+    }
+    if written.state.is_ended() {
+        parts.waiters.tell(run.task.id);
+        if run.task.parent.is_some() || run.task.standing.has_children {
+            parts.family_now.notify_one();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The kinds a node knows. Typed kinds are Rust code with a payload and an
+//! output type; plans are chains of named handlers that share a context. Both
+//! are erased here to one shape, a function from JSON to JSON, so that nothing
+//! after this file knows a user's types.
+
+use crate::cx::Cx;
+use crate::said::TaskError;
+use crate::settings::{KindOptions, KindRules, Settings};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::error::{Code, Error, Result};
+use windlass_core::json::Json;
+use windlass_core::outcome::Class;
+use windlass_core::store::BoxFuture;
+use windlass_core::task::Kind;
+
+/// A kind of task in Rust: its value is the payload, `run` is the work.
+///
+/// The work may run more than once between a step's begin and its record, so
+/// what it does outside must bear repetition: see [`Cx::idempotency_key`].
+pub trait TaskKind: Serialize + DeserializeOwned + Send + 'static {
+    /// The stable name, e.g. `image.resize`. Tasks in the store are found by it.
+    const NAME: &'static str;
+    /// What the task gives; read back by [`crate::Handle::result`].
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Retries, timeouts, queue; see [`KindOptions`].
+    fn options() -> KindOptions {
+        KindOptions::new()
+    }
+
+    /// One attempt. Called again from the start after a failure or a crash;
+    /// steps that were recorded then answer at once.
+    fn run(self, cx: Cx) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
+}
+
+/// One named step of a plan, in Rust or outside. Closures that take a
+/// [`StepCall`] are handlers too.
+pub trait StepHandler: Send + Sync + 'static {
+    /// Does the step. An object merges into the context of the following steps;
+    /// any other value is only the step's result.
+    fn run(&self, call: StepCall) -> BoxFuture<'static, Result<Value, TaskError>>;
+
+    /// Longest run, if it differs from the kind's.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl<F, Fut> StepHandler for F
+where
+    F: Fn(StepCall) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Value, TaskError>> + Send + 'static,
+{
+    fn run(&self, call: StepCall) -> BoxFuture<'static, Result<Value, TaskError>> {
+        Box::pin(self(call))
+    }
+}
+
+/// What a handler gets.
+#[derive(Debug, Clone)]
+pub struct StepCall {
+    pub cx: Cx,
+    pub step: String,
+    pub payload: Json,
+    /// The outputs of the steps before, merged.
+    pub context: Map<String, Value>,
+}
+
+pub(crate) type Ran = Result<Option<Json>, TaskError>;
+
+/// How a kind is run.
+pub(crate) enum Body {
+    Typed(fn(Json, Cx) -> BoxFuture<'static, Ran>),
+    /// Names of handlers, in order.
+    Plan(Arc<[String]>),
+}
+
+/// One kind that this node serves.
+pub(crate) struct KindEntry {
+    pub(crate) kind: Kind,
+    /// Its place in the registry, for counters.
+    pub(crate) index: usize,
+    pub(crate) rules: KindRules,
+    pub(crate) body: Body,
+}
+
+impl fmt::Debug for KindEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindEntry").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Everything that was registered before the start.
+#[derive(Default)]
+pub(crate) struct Draft {
+    kinds: BTreeMap<String, (Body, KindOptions)>,
+    handlers: HashMap<String, Arc<dyn StepHandler>>,
+    states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft").field("kinds", &self.kinds.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Draft {
+    pub(crate) fn typed<K: TaskKind>(&mut self, options: KindOptions) -> Result<()> {
+        self.add(K::NAME, Body::Typed(run_typed::<K>), options)
+    }
+
+    pub(crate) fn plan(
+        &mut self,
+        name: &str,
+        steps: Vec<String>,
+        options: KindOptions,
+    ) -> Result<()> {
+        for (i, step) in steps.iter().enumerate() {
+            if steps[..i].contains(step) {
+                let message = format!("plan `{name}` has the step `{step}` twice");
+                return Err(Error::invalid("register", message));
+            }
+        }
+        self.add(name, Body::Plan(steps.into()), options)
+    }
+
+    pub(crate) fn handler(&mut self, name: &str, handler: Arc<dyn StepHandler>) -> Result<()> {
+        Kind::new(name)?;
+        if self.handlers.insert(name.to_owned(), handler).is_some() {
+            return Err(twice("handler", name));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn state<T: Send + Sync + 'static>(&mut self, state: Arc<T>) -> Result<()> {
+        if self.states.insert(TypeId::of::<T>(), state).is_some() {
+            return Err(twice("state", std::any::type_name::<T>()));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, body: Body, options: KindOptions) -> Result<()> {
+        Kind::new(name)?;
+        if self.kinds.insert(name.to_owned(), (body, options)).is_some() {
+            return Err(twice("kind", name));
+        }
+        Ok(())
+    }
+
+    /// Checks that everything fits together.
+    pub(crate) fn finish(mut self, settings: &Settings) -> Result<Registry> {
+        // A handler without a kind of its name is a kind of one step.
+        for name in self.handlers.keys() {
+            if !self.kinds.contains_key(name) {
+                let body = Body::Plan([name.clone()].into());
+                self.kinds.insert(name.clone(), (body, KindOptions::new()));
+            }
+        }
+        let mut kinds = HashMap::new();
+        for (index, (name, (body, options))) in self.kinds.into_iter().enumerate() {
+            if let Body::Plan(steps) = &body {
+                let missing = steps.iter().find(|s| !self.handlers.contains_key(*s));
+                if let Some(step) = missing {
+                    let message = format!(
+                        "kind `{name}` names the step `{step}`, which has no handler; call .handler(\"{step}\", ..)"
+                    );
+                    return Err(Error::invalid("register", message));
+                }
+            }
+            let rules = options.over(&settings.defaults).map_err(|e| {
+                Error::invalid("register", format!("kind `{name}`: {}", e.message()))
+            })?;
+            let kind = Kind::new(&name)?;
+            kinds.insert(kind.clone(), Arc::new(KindEntry { kind, index, rules, body }));
+        }
+        Ok(Registry { kinds, handlers: self.handlers, states: self.states })
+    }
+}
+
+fn twice(what: &str, name: &str) -> Error {
+    Error::conflict("register", format!("{what} `{name}` is registered twice; remove one"))
+}
+
+/// The kinds, handlers and shared states of a started engine.
+pub(crate) struct Registry {
+    kinds: HashMap<Kind, Arc<KindEntry>>,
+    handlers: HashMap<String, Arc<dyn StepHandler>>,
+    states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("kinds", &self.kinds.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    pub(crate) fn get(&self, kind: &Kind) -> Option<&Arc<KindEntry>> {
+        self.kinds.get(kind)
+    }
+
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &Arc<KindEntry>> {
+        self.kinds.values()
+    }
+
+    pub(crate) fn handler(&self, step: &str) -> Option<&Arc<dyn StepHandler>> {
+        self.handlers.get(step)
+    }
+
+    pub(crate) fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.states.get(&TypeId::of::<T>()).cloned()?.downcast().ok()
+    }
+
+    /// Refuses steps that nobody can run.
+    pub(crate) fn check_steps(&self, kind: &KindEntry, steps: &[String]) -> Result<()> {
+        if let Body::Typed(_) = kind.body
+            && !steps.is_empty()
+        {
+            let message = format!("kind `{}` is Rust code; leave `steps` out", kind.kind);
+            return Err(Error::invalid("submit", message));
+        }
+        match steps.iter().find(|step| !self.handlers.contains_key(*step)) {
+            Some(step) => {
+                let message = format!("no handler is registered for the step `{step}`");
+                Err(Error::invalid("submit", message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn unknown_kind(kind: &Kind) -> Error {
+        let hint = "register it, or accept unknown kinds with UnknownKinds::Park";
+        Error::new(Code::UnknownKind, "submit", format!("kind `{kind}` is not served here; {hint}"))
+    }
+}
+
+fn run_typed<K: TaskKind>(payload: Json, cx: Cx) -> BoxFuture<'static, Ran> {
+    Box::pin(async move {
+        let value: K = serde_json::from_str(payload.as_str())
+            .map_err(|e| TaskError::undecodable(format!("the payload is no {}: {e}", K::NAME)))?;
+        let output = value.run(cx).await?;
+        let json =
+            Json::of(&output).map_err(|e| TaskError::class(Class::Persistence, e.to_string()))?;
+        Ok(Some(json))
+    })
+}

@@ -1,0 +1,144 @@
+//! The heartbeat: one call renews the lease of this node and of everything it
+//! holds, names what it really holds, and brings back what people want of it.
+//! When the lease cannot be renewed in time this node fences itself by its own
+//! monotonic clock, drops everything and joins again under a new identity.
+
+use crate::parts::{Parts, Phase, bump};
+use crate::wake::Wake;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use windlass_core::error::{ErrorKind, Result};
+use windlass_core::id::TaskId;
+use windlass_core::lease::Token;
+use windlass_core::store::{Joined, NewNode, Renewal, Renewed, Stage};
+
+/// While tasks are held the store is asked at least this often, so that a
+/// cancel reaches them within two seconds however long the lease is.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+const REJOIN_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs until the engine stops.
+pub(crate) async fn renew(parts: Arc<Parts>) {
+    loop {
+        let beat = parts.settings.times().heartbeat();
+        let wait = if parts.held.len() == 0 { beat } else { beat.min(ASK_EVERY) };
+        tokio::select! {
+            () = parts.clock.sleep_until(parts.clock.uptime() + wait) => {}
+            () = parts.renew_now.notified() => {}
+            () = parts.reached(Phase::Stopped) => return,
+        }
+        let beaten = tokio::select! {
+            beaten = beat_once(&parts, stage(&parts)) => beaten,
+            () = parts.clock.sleep_until(parts.fence_time()) => Ok(()),
+            () = parts.reached(Phase::Stopped) => return,
+        };
+        let lost = match beaten {
+            Err(error) if error.kind() == ErrorKind::LeaseLost => true,
+            Err(error) => {
+                tracing::warn!(%error, "the heartbeat failed");
+                parts.is_fenced()
+            }
+            Ok(()) => parts.is_fenced(),
+        };
+        if lost && parts.phase() != Phase::Stopped {
+            tracing::error!(held = parts.held.len(), "this node lost its lease");
+            parts.fence();
+            tokio::select! {
+                () = rejoin(&parts) => {}
+                () = parts.reached(Phase::Stopped) => return,
+            }
+        }
+    }
+}
+
+fn stage(parts: &Parts) -> Stage {
+    let drains = parts.phase() != Phase::Serving || parts.drained.load(Ordering::Acquire);
+    if drains { Stage::Draining } else { Stage::Serving }
+}
+
+/// One heartbeat.
+pub(crate) async fn beat_once(parts: &Parts, stage: Stage) -> Result<()> {
+    let (held, answered) = parts.held.snapshot();
+    let named: HashMap<TaskId, Token> = held.iter().copied().collect();
+    let renewal = Renewal {
+        node: parts.node(),
+        lease: parts.settings.lease,
+        held,
+        answered,
+        stage,
+        consumed: parts.counters.consumed.load(Ordering::Relaxed),
+        failed: parts.counters.failed.load(Ordering::Relaxed),
+    };
+    let sent = parts.clock.uptime();
+    let pauses = parts.pauses.load(Ordering::Acquire);
+    let renewed = parts.store.renew(renewal, parts.now()).await?;
+    if parts.clock.uptime() >= parts.fence_time() {
+        // The answer came after the own clock had ended the lease: it is over.
+        return Ok(());
+    }
+    parts.renewed(sent);
+    apply(parts, &renewed, &named);
+    if parts.pauses.load(Ordering::Acquire) == pauses {
+        let before = parts.paused.swap(renewed.paused, Ordering::AcqRel);
+        let drained = parts.drained.swap(renewed.draining, Ordering::AcqRel);
+        if (before, drained) != (renewed.paused, renewed.draining) {
+            parts.bell.ring(Wake::Control);
+        }
+    }
+    Ok(())
+}
+
+fn apply(parts: &Parts, renewed: &Renewed, named: &HashMap<TaskId, Token>) {
+    for (id, requests) in &renewed.requests {
+        if let Some(run) = parts.held.get(*id) {
+            run.requested(*requests);
+        }
+    }
+    for id in &renewed.lost {
+        // One whose end is on its way to the store will hear from there.
+        let run = parts.held.get(*id).filter(|run| named.get(id) == Some(&run.lease.token));
+        if let Some(run) = run.filter(|run| !run.is_judged()) {
+            tracing::warn!(task = %id, "the lease of a task is lost");
+            parts.lose(&run);
+        }
+    }
+    if renewed.given_back > 0 {
+        tracing::info!(tasks = renewed.given_back, "tasks of a lost claim answer went back");
+        parts.bell.ring(Wake::Work);
+    }
+}
+
+/// Who this node says it is.
+pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
+    let node = NewNode {
+        name: parts.settings.node_name.clone(),
+        remote: false,
+        queues: parts.slots.queues().map(|(name, ..)| name.clone()).collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        lease: parts.settings.lease,
+        sole,
+    };
+    let sent = parts.clock.uptime();
+    let joined = parts.store.join(node, parts.now()).await?;
+    parts.take_identity(joined);
+    parts.renewed(sent);
+    Ok(joined)
+}
+
+/// An ended incarnation is never revived: the process takes a new one.
+async fn rejoin(parts: &Parts) {
+    loop {
+        match join(parts, false).await {
+            Ok(joined) => {
+                tracing::warn!(node = %joined.node, "joined again under a new identity");
+                bump(&parts.counters.rejoined, 1);
+                parts.bell.ring(Wake::Poll);
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "cannot join"),
+        }
+        parts.clock.sleep_until(parts.clock.uptime() + REJOIN_EVERY).await;
+    }
+}

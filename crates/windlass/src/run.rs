@@ -1,0 +1,541 @@
+//! One attempt, as a list of named steps: begin, resume, call, judge, record.
+//! [`Run`] is what the parts of the engine share about it while it lasts: the
+//! attempt itself, the code's `Cx`, the watch over its times, the heartbeat.
+//! Dispatch comes before it, the recorder after it; it knows no queue.
+
+use crate::crash::crash_point;
+use crate::cx::Cx;
+use crate::journal::Journal;
+use crate::parts::Parts;
+use crate::plan::run_plan;
+use crate::registry::{Body, KindEntry, Ran};
+use crate::said::{Said, Stop, TaskError};
+use crate::slots::Slot;
+use parking_lot::Mutex;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+use windlass_core::checkpoint::{Checkpoint, StepOutcome, StepRecord, Validated, validate};
+use windlass_core::json::Json;
+use windlass_core::lease::{LeaseKey, Requests};
+use windlass_core::outcome::{Class, Outcome, StepRef, TaskError as Cause};
+use windlass_core::retry::{Jitter, RetryPolicy};
+use windlass_core::settle::{Attempted, Rules, Settlement, UnknownErrors, settle};
+use windlass_core::state::State;
+use windlass_core::store::{BoxFuture, Claimed, Write};
+use windlass_core::task::{Progress, Task};
+
+/// Progress is written at most this often.
+pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// A task this node holds, and what its attempt needs.
+pub(crate) struct Run {
+    pub(crate) parts: Arc<Parts>,
+    pub(crate) task: Task,
+    pub(crate) kind: Arc<KindEntry>,
+    pub(crate) lease: LeaseKey,
+    pub(crate) alone: bool,
+    /// Taken when the attempt begins.
+    checkpoint: Mutex<Option<Checkpoint>>,
+    pub(crate) journal: Journal,
+    pub(crate) locals: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// Uptime when user code began; 0: not yet.
+    began: AtomicU64,
+    /// Uptime by which the step must have ended; 0: outside a step.
+    step_until: AtomicU64,
+    stop: AtomicU8,
+    stopped: Notify,
+    /// Whoever sets it may settle; nobody else.
+    judged: AtomicBool,
+    life: AtomicU8,
+    /// The end was refused once, and a failure is sent instead.
+    refused: AtomicBool,
+    pub(crate) abort: Mutex<Option<AbortHandle>>,
+    progress: Mutex<Pending>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    latest: Option<Progress>,
+    /// Uptime of the last write.
+    sent: Option<Duration>,
+}
+
+/// Whether user code has really ended.
+const ALIVE: u8 = 0;
+/// It was judged and goes on all the same.
+const OVERRUN: u8 = 1;
+const ENDED: u8 = 2;
+
+const STOPS: [Stop; 4] = [Stop::Pause, Stop::Cancel, Stop::RollBack, Stop::Fenced];
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+impl Run {
+    pub(crate) fn new(
+        parts: Arc<Parts>,
+        kind: Arc<KindEntry>,
+        claimed: Claimed,
+        lease: LeaseKey,
+    ) -> Arc<Run> {
+        let requests = claimed.task.standing.requests;
+        let run = Arc::new(Run {
+            parts,
+            kind,
+            lease,
+            alone: claimed.alone,
+            checkpoint: Mutex::new(claimed.checkpoint),
+            journal: Journal::default(),
+            locals: Mutex::default(),
+            began: AtomicU64::new(0),
+            step_until: AtomicU64::new(0),
+            stop: AtomicU8::new(0),
+            stopped: Notify::new(),
+            judged: AtomicBool::new(false),
+            life: AtomicU8::new(ALIVE),
+            refused: AtomicBool::new(false),
+            abort: Mutex::new(None),
+            progress: Mutex::default(),
+            task: claimed.task,
+        });
+        run.requested(requests);
+        run
+    }
+
+    // What the engine wants of the attempt.
+
+    /// People asked something of this task.
+    pub(crate) fn requested(&self, requests: Requests) {
+        if requests.rollback {
+            self.want(Stop::RollBack);
+        } else if requests.cancel {
+            self.want(Stop::Cancel);
+        } else if requests.pause {
+            self.want(Stop::Pause);
+        } else if self.stop_wanted() == Some(Stop::Pause) {
+            // Resumed before the pause took effect.
+            self.stop.store(0, Ordering::Release);
+        }
+    }
+
+    /// A stronger wish stays.
+    pub(crate) fn want(&self, stop: Stop) {
+        let code = STOPS.iter().position(|s| *s == stop).map_or(0, |i| i + 1);
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        if self.stop.fetch_max(code, Ordering::AcqRel) < code {
+            self.stopped.notify_waiters();
+        }
+    }
+
+    pub(crate) fn stop_wanted(&self) -> Option<Stop> {
+        let code = usize::from(self.stop.load(Ordering::Acquire));
+        code.checked_sub(1).and_then(|i| STOPS.get(i)).copied()
+    }
+
+    pub(crate) fn check_stop(&self) -> Result<(), TaskError> {
+        self.stop_wanted().map_or(Ok(()), |stop| Err(TaskError::stop(stop)))
+    }
+
+    pub(crate) async fn stopping(&self) {
+        self.until(|stop| stop.is_some()).await;
+    }
+
+    pub(crate) async fn cancelled(&self) {
+        self.until(|stop| stop.is_some_and(|s| s != Stop::Pause)).await;
+    }
+
+    async fn until(&self, enough: impl Fn(Option<Stop>) -> bool) {
+        loop {
+            let told = self.stopped.notified();
+            if enough(self.stop_wanted()) {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    // Times.
+
+    pub(crate) fn began(&self) -> Option<Duration> {
+        instant(&self.began)
+    }
+
+    pub(crate) fn step_until(&self) -> Option<Duration> {
+        instant(&self.step_until)
+    }
+
+    pub(crate) fn task_timeout(&self) -> Duration {
+        let own = self.task.extras.as_ref().and_then(|e| e.timeouts?.task);
+        own.unwrap_or(self.kind.rules.task_timeout)
+    }
+
+    pub(crate) fn step_timeout(&self) -> Duration {
+        let own = self.task.extras.as_ref().and_then(|e| e.timeouts?.step);
+        own.unwrap_or(self.kind.rules.step_timeout)
+    }
+
+    pub(crate) fn outside_step(&self) {
+        self.step_until.store(0, Ordering::Release);
+    }
+
+    /// Runs one try of a step; too long is a retryable error.
+    pub(crate) async fn within_step<T>(
+        &self,
+        timeout: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, TaskError> {
+        let until = self.parts.clock.uptime() + timeout;
+        self.step_until.store(micros(until), Ordering::Release);
+        let mut work = std::pin::pin!(work);
+        // Most steps end at the first look, and need no timer.
+        let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+        let said = match first {
+            Poll::Ready(said) => Ok(said),
+            Poll::Pending => tokio::select! {
+                biased;
+                said = work => Ok(said),
+                () = self.parts.clock.sleep_until(until) => {
+                    let message = format!("the step ran longer than {timeout:?}");
+                    Err(TaskError::class(Class::Timeout, message))
+                }
+            },
+        };
+        self.outside_step();
+        said
+    }
+
+    // What the attempt writes.
+
+    /// Writes a step and waits until it is in the store.
+    pub(crate) async fn save(
+        &self,
+        step: &StepRef,
+        outcome: StepOutcome,
+        output: Option<Json>,
+        reason: Option<String>,
+        class: Option<Class>,
+        duration: Duration,
+    ) -> Result<(), TaskError> {
+        let (caller, answer) = oneshot::channel();
+        let room = self.parts.recorder.room().await.ok_or_else(fenced)?;
+        let mut write = Write::new(self.lease);
+        write.progress = self.take_progress();
+        {
+            // Versions reach the recorder in the order they are given.
+            let mut pages = self.journal.lock();
+            write.steps.push(StepRecord {
+                name: step.name.clone(),
+                outcome,
+                version: pages.next_version(),
+                output,
+                reason,
+                class,
+                duration,
+            });
+            room.send(write, Some(caller));
+        }
+        crash_point("step.sent");
+        match answer.await {
+            Ok(Ok(written)) => {
+                crash_point("step.recorded");
+                if outcome.is_finished() {
+                    self.journal.lock().finish(step);
+                }
+                self.requested(written.requests);
+                self.parts.after_step(self, &step.name);
+                Ok(())
+            }
+            Ok(Err(refused)) if refused.kind() == windlass_core::ErrorKind::LeaseLost => {
+                self.want(Stop::Fenced);
+                Err(fenced())
+            }
+            Ok(Err(refused)) => {
+                let message = format!("step `{}` was not saved: {refused}", step.name);
+                Err(TaskError::class(Class::Persistence, message).at(step))
+            }
+            Err(_) => Err(fenced()),
+        }
+    }
+
+    /// A write nobody waits for; `false`: the recorder is gone or full.
+    fn send(&self, write: Write) -> bool {
+        self.parts.recorder.try_send(write)
+    }
+
+    pub(crate) fn progressed(&self, progress: Progress) {
+        self.progress.lock().latest = Some(progress);
+        self.flush_progress();
+    }
+
+    /// Writes progress that waits, unless one was written just now.
+    pub(crate) fn flush_progress(&self) {
+        if self.stop_wanted() == Some(Stop::Fenced) || self.judged.load(Ordering::Acquire) {
+            return;
+        }
+        let now = self.parts.clock.uptime();
+        let mut pending = self.progress.lock();
+        if pending.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY) {
+            return;
+        }
+        if let Some(progress) = pending.latest.take() {
+            let write = Write { progress: Some(progress.clone()), ..Write::new(self.lease) };
+            if self.send(write) {
+                pending.sent = Some(now);
+            } else {
+                pending.latest = Some(progress);
+            }
+        }
+    }
+
+    fn take_progress(&self) -> Option<Progress> {
+        let mut pending = self.progress.lock();
+        let latest = pending.latest.take();
+        if latest.is_some() {
+            pending.sent = Some(self.parts.clock.uptime());
+        }
+        latest
+    }
+
+    // How it ends.
+
+    /// The first to ask may settle.
+    pub(crate) fn may_judge(&self) -> bool {
+        !self.judged.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_judged(&self) -> bool {
+        self.judged.load(Ordering::Acquire)
+    }
+
+    /// User code is gone; its resources go with it.
+    pub(crate) fn end(&self) {
+        if self.life.swap(ENDED, Ordering::AcqRel) == OVERRUN {
+            self.parts.slots.count_overrun(-1);
+        }
+        self.locals.lock().clear();
+        if self.is_judged() {
+            self.parts.watch_now.notify_one();
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.life.load(Ordering::Acquire) == ENDED
+    }
+
+    /// It was judged without having ended: its slot stays taken.
+    pub(crate) fn overruns(&self) {
+        let order = Ordering::AcqRel;
+        if self.life.compare_exchange(ALIVE, OVERRUN, order, Ordering::Acquire).is_ok() {
+            self.parts.slots.count_overrun(1);
+        }
+    }
+
+    pub(crate) fn abort_now(&self) {
+        if let Some(handle) = self.abort.lock().as_ref() {
+            handle.abort();
+        }
+    }
+
+    /// A refused end is answered by a failure, once.
+    pub(crate) fn may_fail_again(&self) -> bool {
+        !self.refused.swap(true, Ordering::AcqRel)
+    }
+
+    /// This attempt owns nothing any more.
+    pub(crate) fn fence(&self) {
+        self.want(Stop::Fenced);
+        if self.began().is_some() && self.may_judge() {
+            self.overruns();
+        }
+        self.abort_now();
+    }
+
+    pub(crate) fn retries_unknown(&self) -> bool {
+        self.kind.rules.unknown_errors == UnknownErrors::Retry
+    }
+
+    pub(crate) fn settlement(&self, outcome: Outcome) -> Settlement {
+        let own = self.task.extras.as_ref().and_then(|e| e.retry.as_ref());
+        let retry: &dyn RetryPolicy = own.map_or(self.kind.rules.retry.as_ref(), |r| r);
+        let rules = Rules { retry, unknown_errors: self.kind.rules.unknown_errors };
+        let standing = &self.task.standing;
+        let attempted = Attempted { state: standing.state, retries: standing.retries };
+        settle(outcome, rules, attempted, self.parts.clock.now(), Jitter::new(rand::random()))
+    }
+
+    /// The write that ends the attempt.
+    pub(crate) fn ending(&self, outcome: Outcome) -> Write {
+        let mut write = Write::settling(self.lease, self.settlement(outcome));
+        write.progress = self.take_progress();
+        write
+    }
+}
+
+fn fenced() -> TaskError {
+    TaskError::stop(Stop::Fenced)
+}
+
+fn instant(cell: &AtomicU64) -> Option<Duration> {
+    match cell.load(Ordering::Acquire) {
+        0 => None,
+        us => Some(Duration::from_micros(us)),
+    }
+}
+
+fn micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+/// The attempt. The slot is given back when this future is gone, however it
+/// went.
+pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
+    let said = match begin(&run).await {
+        Ok(()) => call(&run).await,
+        Err(outcome) => return finish(&run, slot, outcome, None).await,
+    };
+    let (outcome, skipped) = judge(&run, said);
+    finish(&run, slot, outcome, skipped).await;
+}
+
+/// Begins: a rollback nobody can do ends here, and so does a checkpoint that
+/// does not fit. Otherwise the journal is filled.
+async fn begin(run: &Arc<Run>) -> Result<(), Outcome> {
+    run.began.store(micros(run.parts.clock.uptime()), Ordering::Release);
+    if run.alone {
+        let begins = Write { begins: true, ..Write::new(run.lease) };
+        run.parts.recorder.write(begins).await.map_err(|_| Outcome::Release)?;
+    }
+    if run.task.standing.state == State::RollingBack {
+        let reason = format!("kind `{}` has no compensations", run.kind.kind);
+        return Err(Outcome::Fail { reason, step: None });
+    }
+    let Some(checkpoint) = run.checkpoint.lock().take() else { return Ok(()) };
+    resume(run, &checkpoint).await
+}
+
+/// Validates what the task resumes from, drops what does not fit, and tells
+/// how far it has come before its first step.
+async fn resume(run: &Arc<Run>, checkpoint: &Checkpoint) -> Result<(), Outcome> {
+    let plan = match &run.kind.body {
+        Body::Plan(steps) => Some(run.task.steps().unwrap_or(steps)),
+        Body::Typed(_) => None,
+    };
+    let finished: Vec<&str> = checkpoint.finished().map(|e| e.record.name.as_str()).collect();
+    let keep = match validate(&finished, plan, run.kind.rules.on_mismatch) {
+        Validated::Whole => finished.len(),
+        Validated::Cut { keep, why } => {
+            tracing::warn!(task = %run.task.id, keep, why, "checkpoint discarded");
+            let cut = Write { keep_steps: Some((keep, why)), ..Write::new(run.lease) };
+            run.parts.recorder.write(cut).await.map_err(|_| Outcome::Release)?;
+            keep
+        }
+        Validated::Held { why } => {
+            tracing::warn!(task = %run.task.id, why, "checkpoint held");
+            return Err(Outcome::Pause { why: format!("checkpoint: {why}") });
+        }
+    };
+    run.journal.resume(checkpoint, keep);
+    let done = keep as u64;
+    let total = plan.map_or(0, |p| p.len() as u64).max(done);
+    let fresh = Progress { done, total, note: None, data: None };
+    let last = run.task.standing.progress.clone().unwrap_or(fresh);
+    run.progressed(last);
+    Ok(())
+}
+
+/// Calls user code; a panic in it is an error of this attempt.
+async fn call(run: &Arc<Run>) -> Ran {
+    let cx = Cx { run: run.clone() };
+    let payload = run.task.payload.clone();
+    let made = catch_unwind(AssertUnwindSafe(|| match &run.kind.body {
+        Body::Typed(code) => code(payload, cx),
+        Body::Plan(steps) => run_plan(cx, payload, steps.clone()),
+    }));
+    match made {
+        Ok(work) => CatchPanic(work).await,
+        Err(panic) => Err(panicked(panic.as_ref())),
+    }
+}
+
+struct CatchPanic(BoxFuture<'static, Ran>);
+
+impl Future for CatchPanic {
+    type Output = Ran;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ran> {
+        let work = self.0.as_mut();
+        catch_unwind(AssertUnwindSafe(|| work.poll(cx)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic.as_ref()))))
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> TaskError {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    TaskError::class(Class::Panic, format!("the code panicked: {text}"))
+}
+
+/// From what the code said to an outcome. What people asked for meanwhile is not
+/// weighed here: the settlement carries the alternatives, and the store picks.
+fn judge(run: &Run, said: Ran) -> (Outcome, Option<String>) {
+    let error = match said {
+        Ok(output) => return (Outcome::Done { output }, None),
+        Err(error) => error,
+    };
+    let step = run.journal.current();
+    let outcome = match error.said {
+        Said::Stop(stop) => stopped(stop),
+        Said::Skip(reason) => return (Outcome::Done { output: None }, Some(reason)),
+        Said::Fail { reason, step: at } => Outcome::Fail { reason, step: at.or(step) },
+        Said::Snooze(delay) => Outcome::Snooze { until: run.parts.clock.now().plus(delay) },
+        Said::Error(cause) => {
+            let step = cause.step.clone().or(step);
+            Outcome::Error(Cause { step, ..cause })
+        }
+    };
+    (outcome, None)
+}
+
+fn stopped(stop: Stop) -> Outcome {
+    match stop {
+        Stop::Cancel => Outcome::Cancelled,
+        Stop::Pause => Outcome::Pause { why: "requested".to_owned() },
+        Stop::RollBack => Outcome::RollBack,
+        Stop::Fenced => Outcome::Release,
+    }
+}
+
+/// Hands the end to the recorder, then gives the slot back.
+async fn finish(run: &Arc<Run>, slot: Slot, outcome: Outcome, skipped: Option<String>) {
+    if run.stop_wanted() == Some(Stop::Fenced) || !run.may_judge() {
+        return;
+    }
+    let mut write = run.ending(outcome);
+    if let Some(reason) = skipped {
+        write.steps.push(StepRecord {
+            name: run.kind.kind.as_str().to_owned(),
+            outcome: StepOutcome::Skipped,
+            version: run.journal.lock().next_version(),
+            output: None,
+            reason: Some(reason),
+            class: None,
+            duration: Duration::ZERO,
+        });
+    }
+    crash_point("settle.before");
+    run.parts.recorder.end(run.clone(), write).await;
+    drop(slot);
+}

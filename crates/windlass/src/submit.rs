@@ -1,0 +1,419 @@
+//! Handing a task over: a builder that collects what is said about it, the
+//! checks that need no store, and the call that writes it down before it
+//! answers. Calls that come at once share a commit in the store. Dispatch is
+//! told right after; nothing here runs a task.
+
+use crate::crash::crash_point;
+use crate::engine::Engine;
+use crate::handle::{Answer, Handle};
+use crate::parts::Parts;
+use crate::registry::{Registry, TaskKind};
+use crate::settings::UnknownKinds;
+use crate::wake::Wake;
+use serde::Serialize;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_backends::CallerTx;
+use windlass_core::clock::{Timestamp, check_duration};
+use windlass_core::error::{Error, Result};
+use windlass_core::id::TaskId;
+use windlass_core::json::Json;
+use windlass_core::retry::Exponential;
+use windlass_core::state::State;
+use windlass_core::store::{BoxFuture, Submit, Submitted};
+use windlass_core::task::{IdempotencyKey, Kind, NewTask, QueueName, Start, Unique};
+
+/// What is said about a task before it has an id.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    task: Result<NewTask>,
+    idempotency_key: Option<String>,
+    queue: bool,
+    priority: bool,
+    deadline: bool,
+}
+
+impl Draft {
+    fn new(kind: &str, payload: Result<Json>) -> Self {
+        let unborn = TaskId::from_key(0);
+        let task = Kind::new(kind).and_then(|kind| {
+            let payload = payload.map_err(|error| {
+                let message = format!("the payload of `{kind}` cannot be written as JSON");
+                Error::invalid("submit", message).because(error)
+            })?;
+            Ok(NewTask::new(unborn, kind, payload))
+        });
+        Draft { task, idempotency_key: None, queue: false, priority: false, deadline: false }
+    }
+
+    fn set(&mut self, set: impl FnOnce(&mut NewTask) -> Result<()>) {
+        if let Ok(task) = &mut self.task
+            && let Err(error) = set(task)
+        {
+            self.task = Err(error);
+        }
+    }
+
+    /// Fills in what the kind says, checks everything, and gives the id.
+    fn finish(self, parts: &Parts, id: TaskId) -> Result<NewTask> {
+        let mut task = self.task?;
+        task.id = id;
+        match parts.registry.get(&task.kind) {
+            Some(kind) => {
+                if !self.queue {
+                    task.queue = kind.rules.queue.clone();
+                }
+                if !self.priority {
+                    task.priority = kind.rules.priority;
+                }
+                if !self.deadline {
+                    task.deadline = kind.rules.deadline;
+                }
+                if let Some(steps) = task.extras.as_ref().and_then(|e| e.steps.as_ref()) {
+                    parts.registry.check_steps(kind, steps)?;
+                }
+            }
+            None if parts.settings.unknown_kinds == UnknownKinds::Park => {}
+            None => return Err(Registry::unknown_kind(&task.kind)),
+        }
+        if let Some(key) = self.idempotency_key {
+            let body = body_of(&task);
+            task.idempotency =
+                Some(IdempotencyKey { key, body, ttl: parts.settings.idempotency_ttl });
+        }
+        task.validate(parts.settings.payload_max)?;
+        if !parts.slots.serves(&task.queue) {
+            tracing::warn!(queue = %task.queue, "this node does not serve the queue; another one must");
+        }
+        Ok(task)
+    }
+}
+
+/// A hash of everything that was submitted, so that one key with another body
+/// is noticed.
+fn body_of(task: &NewTask) -> u128 {
+    let extras = task.extras.as_ref().map(Json::of).transpose().ok().flatten();
+    let text = format!(
+        "{}\0{}\0{}\0{}\0{:?}\0{:?}\0{:?}",
+        task.kind,
+        task.queue,
+        task.payload.as_str(),
+        task.priority,
+        task.start,
+        task.deadline,
+        extras.as_ref().map(Json::as_str),
+    );
+    let hash = blake3::hash(text.as_bytes());
+    let mut half = [0; 16];
+    half.copy_from_slice(&hash.as_bytes()[..16]);
+    u128::from_be_bytes(half)
+}
+
+/// The words of a submission, the same for each way to submit.
+macro_rules! words {
+    () => {
+        /// At most one task with this key that has not ended: a second
+        /// submission gets the first one's handle.
+        pub fn unique(self, key: impl Into<String>) -> Self {
+            self.with(|t| {
+                t.extras_mut().unique = Some(Unique { key: key.into(), for_: None });
+                Ok(())
+            })
+        }
+
+        /// At most one task with this key within `time`, ended or not.
+        pub fn unique_for(self, key: impl Into<String>, time: Duration) -> Self {
+            self.with(|t| {
+                t.extras_mut().unique = Some(Unique { key: key.into(), for_: Some(time) });
+                Ok(())
+            })
+        }
+
+        /// A repeated submission with this key gets the first answer; with
+        /// another body it is an error.
+        pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+            self.draft.idempotency_key = Some(key.into());
+            self
+        }
+
+        pub fn label(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+            self.with(|t| {
+                t.extras_mut().labels.insert(name.into(), value.into());
+                Ok(())
+            })
+        }
+
+        /// Not before this much later.
+        pub fn delay(self, delay: Duration) -> Self {
+            self.with(|t| {
+                t.start = Start::After(delay);
+                check_duration("delay", Some(delay))
+            })
+        }
+
+        /// Not before this instant.
+        pub fn run_at(self, at: Timestamp) -> Self {
+            self.with(|t| {
+                t.start = Start::At(at);
+                Ok(())
+            })
+        }
+
+        /// -10 to 10, higher first.
+        pub fn priority(mut self, priority: i8) -> Self {
+            self.draft.priority = true;
+            self.with(|t| {
+                t.priority = priority;
+                Ok(())
+            })
+        }
+
+        pub fn queue(mut self, name: &str) -> Self {
+            self.draft.queue = true;
+            self.with(|t| {
+                t.queue = QueueName::new(name)?;
+                Ok(())
+            })
+        }
+
+        /// Not started within this time of being due: failed as `expired`.
+        pub fn deadline(mut self, within: Duration) -> Self {
+            self.draft.deadline = true;
+            self.with(|t| {
+                t.deadline = Some(within);
+                check_duration("deadline", Some(within))
+            })
+        }
+
+        /// Follows the task through events and logs.
+        pub fn correlation_id(self, id: impl Into<String>) -> Self {
+            self.with(|t| {
+                t.extras_mut().correlation_id = Some(id.into());
+                Ok(())
+            })
+        }
+
+        pub fn user_id(self, id: impl Into<String>) -> Self {
+            self.with(|t| {
+                t.extras_mut().user_id = Some(id.into());
+                Ok(())
+            })
+        }
+
+        /// Another retry policy than the kind's.
+        pub fn retry(self, policy: Exponential) -> Self {
+            self.with(|t| {
+                t.extras_mut().retry = Some(policy);
+                Ok(())
+            })
+        }
+
+        /// Another step timeout than the kind's.
+        pub fn step_timeout(self, longest: Duration) -> Self {
+            self.with(|t| {
+                t.extras_mut().timeouts.get_or_insert_default().step = Some(longest);
+                Ok(())
+            })
+        }
+
+        /// Another task timeout than the kind's.
+        pub fn task_timeout(self, longest: Duration) -> Self {
+            self.with(|t| {
+                t.extras_mut().timeouts.get_or_insert_default().task = Some(longest);
+                Ok(())
+            })
+        }
+
+        /// Other steps than the kind's plan; an empty list completes at once.
+        pub fn steps<S: Into<String>>(self, steps: impl IntoIterator<Item = S>) -> Self {
+            let steps = steps.into_iter().map(Into::into).collect();
+            self.with(|t| {
+                t.extras_mut().steps = Some(steps);
+                Ok(())
+            })
+        }
+
+        fn with(mut self, set: impl FnOnce(&mut NewTask) -> Result<()>) -> Self {
+            self.draft.set(set);
+            self
+        }
+    };
+}
+
+/// A task about to be submitted; `.await` submits it.
+#[derive(Debug)]
+#[must_use = "a submission does nothing until it is awaited"]
+pub struct Submission<'e, T> {
+    engine: &'e Engine,
+    draft: Draft,
+    output: PhantomData<fn() -> T>,
+}
+
+impl<'e, T> Submission<'e, T> {
+    words!();
+}
+
+impl<'e, T: 'e> IntoFuture for Submission<'e, T> {
+    type Output = Result<Handle<T>>;
+    type IntoFuture = BoxFuture<'e, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Submission { engine, draft, .. } = self;
+        Box::pin(async move {
+            let mut handles = submit(&engine.parts, vec![draft]).await?;
+            handles.pop().ok_or_else(|| Error::corrupt("submit", "the store gave no answer"))
+        })
+    }
+}
+
+/// A task about to be submitted inside the caller's own transaction.
+#[must_use = "a submission does nothing until it is awaited"]
+pub struct SubmissionIn<'e, 't, T> {
+    engine: &'e Engine,
+    tx: &'t mut dyn CallerTx,
+    draft: Draft,
+    output: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for SubmissionIn<'_, '_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubmissionIn").field("draft", &self.draft).finish_non_exhaustive()
+    }
+}
+
+impl<T> SubmissionIn<'_, '_, T> {
+    words!();
+}
+
+/// Not `Send`: most drivers' transactions are not.
+type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+impl<'e, 't, T> IntoFuture for SubmissionIn<'e, 't, T>
+where
+    'e: 't,
+    T: 't,
+{
+    type Output = Result<Uncommitted<T>>;
+    type IntoFuture = LocalFuture<'t, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let SubmissionIn { engine, tx, draft, .. } = self;
+        Box::pin(async move {
+            let parts = &engine.parts;
+            parts.check_open("submit")?;
+            let stored = parts.store.capabilities().name;
+            if tx.backend() != stored {
+                let message = format!(
+                    "the engine's store is `{stored}`, the transaction is of `{}`",
+                    tx.backend()
+                );
+                return Err(Error::new(windlass_core::Code::Unsupported, "submit", message));
+            }
+            let id = parts.mint(1)?[0];
+            let task = draft.finish(parts, id)?;
+            let answers = tx.submit(parts.node(), vec![task].into(), parts.now()).await?;
+            let answer = answers.first().copied();
+            let answer = answer.ok_or_else(|| Error::corrupt("submit", "no answer"))?;
+            Ok(Uncommitted { handle: handle_of(parts, answer) })
+        })
+    }
+}
+
+/// A task that exists once the caller's transaction is committed.
+#[derive(Debug)]
+#[must_use = "call committed() after the commit, or the task starts only at the next poll"]
+pub struct Uncommitted<T> {
+    handle: Handle<T>,
+}
+
+impl<T> Uncommitted<T> {
+    pub fn id(&self) -> TaskId {
+        self.handle.id()
+    }
+
+    /// To be called after the commit: wakes this node at once.
+    pub fn committed(self) -> Handle<T> {
+        self.handle.wake();
+        self.handle
+    }
+}
+
+impl Engine {
+    /// Submits a task of a typed kind.
+    pub fn submit<K: TaskKind>(&self, task: K) -> Submission<'_, K::Output> {
+        self.draft(Draft::new(K::NAME, Json::of(&task)))
+    }
+
+    /// Submits a task by the name of its kind; its output is JSON.
+    pub fn submit_named<P: Serialize + ?Sized>(
+        &self,
+        kind: &str,
+        payload: &P,
+    ) -> Submission<'_, serde_json::Value> {
+        self.draft(Draft::new(kind, Json::of(payload)))
+    }
+
+    fn draft<T>(&self, draft: Draft) -> Submission<'_, T> {
+        Submission { engine: self, draft, output: PhantomData }
+    }
+
+    /// Submits up to 10,000 tasks, all or nothing.
+    pub async fn submit_all<T>(
+        &self,
+        submissions: impl IntoIterator<Item = Submission<'_, T>>,
+    ) -> Result<Vec<Handle<T>>> {
+        submit(&self.parts, submissions.into_iter().map(|s| s.draft).collect()).await
+    }
+
+    /// Submits a task inside the caller's own database transaction: it exists
+    /// if and only if that transaction commits. Call
+    /// [`Uncommitted::committed`] after the commit.
+    pub fn submit_in<'e, 't, K: TaskKind>(
+        &'e self,
+        tx: &'t mut dyn CallerTx,
+        task: K,
+    ) -> SubmissionIn<'e, 't, K::Output> {
+        let draft = Draft::new(K::NAME, Json::of(&task));
+        SubmissionIn { engine: self, tx, draft, output: PhantomData }
+    }
+}
+
+async fn submit<T>(parts: &Arc<Parts>, drafts: Vec<Draft>) -> Result<Vec<Handle<T>>> {
+    parts.check_open("submit")?;
+    let ids = parts.mint(drafts.len())?;
+    let tasks: Result<Vec<NewTask>> =
+        drafts.into_iter().zip(ids).map(|(draft, id)| draft.finish(parts, id)).collect();
+    let tasks = tasks?;
+    let starts = tasks.iter().filter_map(|t| due_at(t, parts.clock.now())).min();
+    let answers = parts.store.submit(Submit::from(tasks), parts.now()).await?;
+    crash_point("submit.committed");
+    let ready = |a: &Submitted| matches!(a, Submitted::New { state: State::Queued, .. });
+    if answers.iter().any(ready) {
+        parts.bell.ring(Wake::Work);
+    }
+    if let Some(at) = starts {
+        parts.due.note(at);
+    }
+    parts.feed.changed();
+    Ok(answers.into_iter().map(|answer| handle_of(parts, answer)).collect())
+}
+
+fn due_at(task: &NewTask, now: Timestamp) -> Option<Timestamp> {
+    match task.start {
+        Start::Now => None,
+        Start::At(at) => Some(at),
+        Start::After(delay) => Some(now.plus(delay)),
+    }
+}
+
+fn handle_of<T>(parts: &Arc<Parts>, answer: Submitted) -> Handle<T> {
+    let (id, how) = match answer {
+        Submitted::New { id, .. } => (id, Answer::New),
+        Submitted::Replayed { id } => (id, Answer::Replayed),
+        Submitted::Existing { id } => (id, Answer::Existing),
+    };
+    Handle::new(parts.clone(), id, how)
+}

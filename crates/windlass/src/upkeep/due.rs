@@ -1,0 +1,75 @@
+//! Tasks that wait for a time start at that time, not at the next poll. The
+//! timer knows the earliest time from the store and from what this node itself
+//! wrote; when it comes, the due tasks are moved to their queues.
+
+use super::run;
+use crate::parts::{Parts, Phase};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use windlass_core::clock::Timestamp;
+use windlass_core::store::Job;
+
+/// The earliest time somebody waits for, as far as this node knows.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    next: Mutex<Option<Timestamp>>,
+    earlier: Notify,
+}
+
+impl Due {
+    /// A task waits for `at`.
+    pub(crate) fn note(&self, at: Timestamp) {
+        let mut next = self.next.lock();
+        if next.is_none_or(|known| at < known) {
+            *next = Some(at);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// The store may know an earlier time.
+    pub(crate) fn look(&self) {
+        self.earlier.notify_one();
+    }
+
+    fn learn(&self, stored: Option<Timestamp>) {
+        if let Some(at) = stored {
+            self.note(at);
+        }
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        *self.next.lock()
+    }
+
+    /// Forgets the time that came.
+    fn came(&self, now: Timestamp) -> bool {
+        let mut next = self.next.lock();
+        let came = next.is_some_and(|at| at <= now);
+        if came {
+            *next = None;
+        }
+        came
+    }
+}
+
+/// Runs until the engine stops.
+pub(crate) async fn promote(parts: Arc<Parts>) {
+    loop {
+        match parts.store.next_due().await {
+            Ok(stored) => parts.due.learn(stored),
+            Err(error) => tracing::warn!(%error, "cannot read when the next task is due"),
+        }
+        if parts.due.came(parts.clock.now()) && run(&parts, "promote", Job::Promote).await > 0 {
+            continue;
+        }
+        let wait = parts.due.next().map_or(Duration::MAX, |at| at.since(parts.clock.now()));
+        let until = parts.clock.uptime() + wait.min(parts.settings.poll);
+        tokio::select! {
+            () = parts.clock.sleep_until(until) => {}
+            () = parts.due.earlier.notified() => {}
+            () = parts.reached(Phase::Stopped) => return,
+        }
+    }
+}
