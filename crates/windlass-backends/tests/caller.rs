@@ -464,7 +464,7 @@ async fn a_stale_deferred_transaction_gets_a_clear_error() {
     tx.query_row(orders, [], |r| r.get::<_, i64>(0)).expect("a read");
     home.store.submit(vec![task(1)].into(), Now::At(NOW)).await.expect("another one wrote");
     let error = submit(&mut tx, home.node, vec![task(2)]).await;
-    let error = refused(error, Code::StoreUnavailable, "begin it again");
+    let error = refused(error, Code::StoreUnavailable, "has written since this one first read");
     assert!(error.message().contains("TransactionBehavior::Immediate"), "{error}");
     assert!(error.message().contains("home.db"), "{error}");
     let read: i64 = tx.query_row(orders, [], |r| r.get(0)).expect("it still reads");

@@ -225,8 +225,14 @@ fn with_alternatives(verdict: Verdict, attempted: Attempted) -> Settlement {
         .then(|| Verdict { failure: verdict.failure.clone(), ..Verdict::to(State::Cancelled) });
     let if_rolled_back = cancel
         .then(|| Verdict { failure: verdict.failure.clone(), ..Verdict::to(State::RollingBack) });
-    // A paused task keeps its time and what it waits for: resuming goes back there.
-    let if_paused = pause.then(|| Verdict { to: State::Paused, ..verdict.clone() });
+    // A paused task keeps its time: resuming goes back there. It waits for a
+    // person now, unless it waited for something that can come meanwhile.
+    let waits = match verdict.to {
+        State::Waiting | State::Paused => verdict.waiting_on.clone(),
+        _ => Some(WaitingOn::Person { why: "requested".to_owned() }),
+    };
+    let if_paused =
+        pause.then(|| Verdict { to: State::Paused, waiting_on: waits, ..verdict.clone() });
     Settlement { verdict, if_cancelled, if_paused, if_rolled_back }
 }
 

@@ -137,7 +137,6 @@ impl Engine {
         let asks = match change {
             TaskChange::Cancel => Some(Requests { cancel: true, ..Requests::NONE }),
             TaskChange::Pause => Some(Requests { pause: true, ..Requests::NONE }),
-            TaskChange::Resume => Some(Requests::NONE),
             _ => None,
         };
         let changed = self.put(Change::Tasks { ids: vec![id], change }).await?;

@@ -79,7 +79,7 @@ impl Cx {
         &self,
         name: String,
         timeout: Duration,
-        mut work: F,
+        work: F,
     ) -> Result<T, TaskError>
     where
         F: FnMut() -> Fut,
@@ -93,6 +93,25 @@ impl Cx {
         if let Some(output) = recorded {
             return decode(&step, output.as_ref());
         }
+        let said = self.tries(&step, timeout, work).await;
+        run.journal.leave(&step);
+        said
+    }
+
+    /// Tries a step until it is recorded, or may not be tried again.
+    async fn tries<T, E, F, Fut>(
+        &self,
+        step: &StepRef,
+        timeout: Duration,
+        mut work: F,
+    ) -> Result<T, TaskError>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+        E: Into<TaskError>,
+    {
+        let run = &self.run;
         let mut retry = 0;
         loop {
             let began = run.parts.clock.uptime();
@@ -100,28 +119,28 @@ impl Cx {
             let took = run.parts.clock.uptime().saturating_sub(began);
             let error = match said {
                 Ok(Ok(value)) => {
-                    let output = Json::of(&value).map_err(|e| unserialisable(&step, &e))?;
-                    run.save(&step, StepOutcome::Done, Some(output), None, None, took).await?;
+                    let output = Json::of(&value).map_err(|e| unserialisable(step, &e))?;
+                    run.save(step, StepOutcome::Done, Some(output), None, None, took).await?;
                     return Ok(value);
                 }
-                Ok(Err(error)) => error.into().at(&step),
-                Err(timeout) => timeout.at(&step),
+                Ok(Err(error)) => error.into().at(step),
+                Err(timeout) => timeout.at(step),
             };
             let cause = match error.said {
                 Said::Skip(reason) => {
-                    run.save(&step, StepOutcome::Skipped, None, Some(reason), None, took).await?;
-                    return decode(&step, None);
+                    run.save(step, StepOutcome::Skipped, None, Some(reason), None, took).await?;
+                    return decode(step, None);
                 }
                 Said::Error(cause) => cause,
                 Said::Fail { ref reason, .. } => {
                     let (why, class) = (Some(reason.clone()), Some(Class::Fatal));
-                    run.save(&step, StepOutcome::Failed, None, why, class, took).await?;
+                    run.save(step, StepOutcome::Failed, None, why, class, took).await?;
                     return Err(error);
                 }
                 Said::Snooze(_) | Said::Stop(_) => return Err(error),
             };
             let why = Some(cause.message.clone());
-            run.save(&step, StepOutcome::Failed, None, why, Some(cause.class), took).await?;
+            run.save(step, StepOutcome::Failed, None, why, Some(cause.class), took).await?;
             retry += 1;
             match self.step_delay(retry, &cause) {
                 Some(delay) => self.pause_between_tries(delay).await?,

@@ -64,8 +64,9 @@ impl Desk {
             if self.orphans {
                 let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
                 self.orphans = !taken.is_empty();
-                self.begin(taken);
                 if self.orphans {
+                    tracing::info!(tasks = taken.len(), "took over tasks of dead nodes");
+                    self.begin(taken);
                     continue;
                 }
             }
@@ -125,7 +126,9 @@ impl Desk {
             Ok(claimed) => {
                 let runs: Vec<_> = claimed.into_iter().filter_map(|c| self.run(c)).collect();
                 let first = parts.held.len() == 0;
-                parts.held.answered(number, &runs);
+                if !parts.held.answered(number, &runs) {
+                    return None;
+                }
                 if first {
                     parts.watch_now.notify_one();
                 }

@@ -20,6 +20,8 @@ struct Table {
     runs: HashMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
+    /// The node owns nothing and must not take anything in.
+    closed: bool,
 }
 
 impl Held {
@@ -30,11 +32,15 @@ impl Held {
         ClaimNo(table.claims)
     }
 
-    /// The claim was answered with these, or given up.
-    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) {
+    /// The claim was answered with these, or given up. `false`: this node lost
+    /// its lease meanwhile, and the answer is worth nothing.
+    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) -> bool {
         let mut table = self.table.lock();
-        table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
-        table.answered = table.answered.max(claim);
+        if !table.closed {
+            table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
+            table.answered = table.answered.max(claim);
+        }
+        !table.closed
     }
 
     /// For the heartbeat.
@@ -60,9 +66,16 @@ impl Held {
         self.table.lock().runs.values().cloned().collect()
     }
 
-    /// Forgets everything: this node owns nothing any more.
-    pub(crate) fn clear(&self) -> Vec<Arc<Run>> {
-        self.table.lock().runs.drain().map(|(_, run)| run).collect()
+    /// Forgets everything and takes nothing in: this node owns nothing any more.
+    pub(crate) fn close(&self) -> Vec<Arc<Run>> {
+        let mut table = self.table.lock();
+        table.closed = true;
+        table.runs.drain().map(|(_, run)| run).collect()
+    }
+
+    /// The node has a new lease.
+    pub(crate) fn open(&self) {
+        self.table.lock().closed = false;
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -63,6 +63,14 @@ impl Journal {
         Ok((step, recorded))
     }
 
+    /// The step was left, with or without a value.
+    pub(crate) fn leave(&self, step: &StepRef) {
+        let mut pages = self.inner.lock();
+        if pages.current.as_ref() == Some(step) {
+            pages.current = None;
+        }
+    }
+
     /// The step that is being done.
     pub(crate) fn current(&self) -> Option<StepRef> {
         self.inner.lock().current.clone()
@@ -75,11 +83,8 @@ impl Pages {
         self.version
     }
 
-    /// The step is in the store.
-    pub(crate) fn finish(&mut self, step: &StepRef) {
+    /// A finished step is in the store.
+    pub(crate) fn finish(&mut self) {
         self.finished += 1;
-        if self.current.as_ref() == Some(step) {
-            self.current = None;
-        }
     }
 }

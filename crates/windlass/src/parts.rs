@@ -30,6 +30,8 @@ pub(crate) enum Phase {
     Serving,
     /// Takes no new work; what runs may finish.
     Draining,
+    /// Says good-bye: no heartbeat any more.
+    Leaving,
     /// Every loop ends.
     Stopped,
 }
@@ -116,6 +118,7 @@ impl Parts {
     /// Takes the identity that the store gave.
     pub(crate) fn take_identity(&self, joined: Joined) {
         *self.identity.lock() = Identity::new(joined);
+        self.held.open();
     }
 
     /// New ids, in order. A node whose lease has ended may share its slot with
@@ -190,7 +193,7 @@ impl Parts {
     /// Everything held is lost: handlers are cancelled, nothing is written.
     pub(crate) fn fence(&self) {
         self.fence_at.store(0, Ordering::Release);
-        let lost = self.held.clear();
+        let lost = self.held.close();
         bump(&self.counters.leases_lost, lost.len() as u64);
         for run in lost {
             run.fence();

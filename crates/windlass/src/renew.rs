@@ -27,12 +27,12 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
         tokio::select! {
             () = parts.clock.sleep_until(parts.clock.uptime() + wait) => {}
             () = parts.renew_now.notified() => {}
-            () = parts.reached(Phase::Stopped) => return,
+            () = parts.reached(Phase::Leaving) => return,
         }
         let beaten = tokio::select! {
             beaten = beat_once(&parts, stage(&parts)) => beaten,
             () = parts.clock.sleep_until(parts.fence_time()) => Ok(()),
-            () = parts.reached(Phase::Stopped) => return,
+            () = parts.reached(Phase::Leaving) => return,
         };
         let lost = match beaten {
             Err(error) if error.kind() == ErrorKind::LeaseLost => true,
@@ -42,12 +42,12 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
             }
             Ok(()) => parts.is_fenced(),
         };
-        if lost && parts.phase() != Phase::Stopped {
+        if lost && parts.phase() < Phase::Leaving {
             tracing::error!(held = parts.held.len(), "this node lost its lease");
             parts.fence();
             tokio::select! {
                 () = rejoin(&parts) => {}
-                () = parts.reached(Phase::Stopped) => return,
+                () = parts.reached(Phase::Leaving) => return,
             }
         }
     }

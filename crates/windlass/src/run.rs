@@ -117,7 +117,8 @@ impl Run {
 
     // What the engine wants of the attempt.
 
-    /// People asked something of this task.
+    /// People asked something of this task. A wish is never taken back here:
+    /// should a pause have been, the store lets the task go on.
     pub(crate) fn requested(&self, requests: Requests) {
         if requests.rollback {
             self.want(Stop::RollBack);
@@ -125,9 +126,6 @@ impl Run {
             self.want(Stop::Cancel);
         } else if requests.pause {
             self.want(Stop::Pause);
-        } else if self.stop_wanted() == Some(Stop::Pause) {
-            // Resumed before the pause took effect.
-            self.stop.store(0, Ordering::Release);
         }
     }
 
@@ -252,7 +250,7 @@ impl Run {
             Ok(Ok(written)) => {
                 crash_point("step.recorded");
                 if outcome.is_finished() {
-                    self.journal.lock().finish(step);
+                    self.journal.lock().finish();
                 }
                 self.requested(written.requests);
                 self.parts.after_step(self, &step.name);
@@ -282,11 +280,12 @@ impl Run {
 
     /// Writes progress that waits, unless one was written just now.
     pub(crate) fn flush_progress(&self) {
-        if self.stop_wanted() == Some(Stop::Fenced) || self.judged.load(Ordering::Acquire) {
+        let now = self.parts.clock.uptime();
+        // Sent under the lock: nothing may come after the end of the attempt.
+        let mut pending = self.progress.lock();
+        if self.stop_wanted() == Some(Stop::Fenced) || self.is_judged() {
             return;
         }
-        let now = self.parts.clock.uptime();
-        let mut pending = self.progress.lock();
         if pending.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY) {
             return;
         }
@@ -414,6 +413,9 @@ pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
 /// does not fit. Otherwise the journal is filled.
 async fn begin(run: &Arc<Run>) -> Result<(), Outcome> {
     run.began.store(micros(run.parts.clock.uptime()), Ordering::Release);
+    if let Some(stop) = run.stop_wanted() {
+        return Err(stopped(stop));
+    }
     if run.alone {
         let begins = Write { begins: true, ..Write::new(run.lease) };
         run.parts.recorder.write(begins).await.map_err(|_| Outcome::Release)?;
@@ -512,7 +514,8 @@ fn judge(run: &Run, said: Ran) -> (Outcome, Option<String>) {
 fn stopped(stop: Stop) -> Outcome {
     match stop {
         Stop::Cancel => Outcome::Cancelled,
-        Stop::Pause => Outcome::Pause { why: "requested".to_owned() },
+        // Goes back, and the store holds it there if the pause still stands.
+        Stop::Pause => Outcome::Release,
         Stop::RollBack => Outcome::RollBack,
         Stop::Fenced => Outcome::Release,
     }
