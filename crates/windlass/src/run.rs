@@ -50,8 +50,8 @@ pub(crate) struct Run {
     pub(crate) locals: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// Uptime when user code began; 0: not yet.
     began: AtomicU64,
-    /// Uptime by which the step must have ended; 0: outside a step.
-    step_until: AtomicU64,
+    /// Uptimes by which the tries under way must have ended.
+    tries_until: Mutex<Vec<Duration>>,
     stop: AtomicU8,
     stopped: Notify,
     /// Whoever sets it may settle; nobody else.
@@ -101,7 +101,7 @@ impl Run {
             journal: Journal::default(),
             locals: Mutex::default(),
             began: AtomicU64::new(0),
-            step_until: AtomicU64::new(0),
+            tries_until: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             judged: AtomicBool::new(false),
@@ -171,8 +171,9 @@ impl Run {
         instant(&self.began)
     }
 
+    /// When the first of the tries under way must have ended.
     pub(crate) fn step_until(&self) -> Option<Duration> {
-        instant(&self.step_until)
+        self.tries_until.lock().iter().min().copied()
     }
 
     pub(crate) fn task_timeout(&self) -> Duration {
@@ -185,10 +186,6 @@ impl Run {
         own.unwrap_or(self.kind.rules.step_timeout)
     }
 
-    pub(crate) fn outside_step(&self) {
-        self.step_until.store(0, Ordering::Release);
-    }
-
     /// Runs one try of a step; too long is a retryable error.
     pub(crate) async fn within_step<T>(
         &self,
@@ -196,11 +193,11 @@ impl Run {
         work: impl Future<Output = T>,
     ) -> Result<T, TaskError> {
         let until = self.parts.clock.uptime() + timeout;
-        self.step_until.store(micros(until), Ordering::Release);
+        let _watched = Watched::new(&self.tries_until, until);
         let mut work = std::pin::pin!(work);
         // Most steps end at the first look, and need no timer.
         let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-        let said = match first {
+        match first {
             Poll::Ready(said) => Ok(said),
             Poll::Pending => tokio::select! {
                 biased;
@@ -210,9 +207,7 @@ impl Run {
                     Err(TaskError::class(Class::Timeout, message))
                 }
             },
-        };
-        self.outside_step();
-        said
+        }
     }
 
     // What the attempt writes.
@@ -380,6 +375,28 @@ impl Run {
         let mut write = Write::settling(self.lease, self.settlement(outcome));
         write.progress = self.take_progress();
         write
+    }
+}
+
+/// A try whose time is watched, until it ends or is given up by the code.
+struct Watched<'a> {
+    tries: &'a Mutex<Vec<Duration>>,
+    until: Duration,
+}
+
+impl<'a> Watched<'a> {
+    fn new(tries: &'a Mutex<Vec<Duration>>, until: Duration) -> Self {
+        tries.lock().push(until);
+        Watched { tries, until }
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        let mut tries = self.tries.lock();
+        if let Some(mine) = tries.iter().position(|until| *until == self.until) {
+            tries.swap_remove(mine);
+        }
     }
 }
 
