@@ -70,6 +70,13 @@ struct Pending {
     sent: Option<Duration>,
 }
 
+impl Pending {
+    /// One was written just now.
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY)
+    }
+}
+
 /// Whether user code has really ended.
 const ALIVE: u8 = 0;
 /// It was judged and goes on all the same.
@@ -225,7 +232,7 @@ impl Run {
         let (caller, answer) = oneshot::channel();
         let room = self.parts.recorder.room().await.ok_or_else(fenced)?;
         let mut write = Write::new(self.lease);
-        write.progress = self.take_progress();
+        write.progress = self.take_due_progress();
         {
             // Versions reach the recorder in the order they are given.
             let mut pages = self.journal.lock();
@@ -281,7 +288,7 @@ impl Run {
         if self.stop_wanted() == Some(Stop::Fenced) || self.is_judged() {
             return;
         }
-        if pending.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY) {
+        if pending.is_fresh(now) {
             return;
         }
         if let Some(progress) = pending.latest.take() {
@@ -292,6 +299,20 @@ impl Run {
                 pending.latest = Some(progress);
             }
         }
+    }
+
+    /// Progress that waits, unless one was written just now.
+    fn take_due_progress(&self) -> Option<Progress> {
+        let now = self.parts.clock.uptime();
+        let mut pending = self.progress.lock();
+        if pending.is_fresh(now) {
+            return None;
+        }
+        let latest = pending.latest.take();
+        if latest.is_some() {
+            pending.sent = Some(now);
+        }
+        latest
     }
 
     fn take_progress(&self) -> Option<Progress> {
