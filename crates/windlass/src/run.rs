@@ -340,9 +340,19 @@ impl Run {
         if self.life.swap(ENDED, Ordering::AcqRel) == OVERRUN {
             self.parts.slots.count_overrun(-1);
         }
-        self.locals.lock().clear();
+        self.drop_locals();
         if self.is_judged() {
             self.parts.watch_now.notify_one();
+        }
+    }
+
+    /// Drops the resources of the attempt; one that panics harms nobody.
+    fn drop_locals(&self) {
+        let locals = std::mem::take(&mut *self.locals.lock());
+        for local in locals.into_values() {
+            if catch_unwind(AssertUnwindSafe(|| drop(local))).is_err() {
+                tracing::error!(task = %self.task.id, "a local panicked when it was dropped");
+            }
         }
     }
 
@@ -444,6 +454,8 @@ pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
         Err(outcome) => return finish(&run, slot, outcome, None).await,
     };
     let (outcome, skipped) = judge(&run, said);
+    // Before the next attempt can make its own.
+    run.drop_locals();
     finish(&run, slot, outcome, skipped).await;
 }
 
