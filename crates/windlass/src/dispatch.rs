@@ -204,7 +204,15 @@ fn start(run: Arc<Run>) {
             let runtime = tokio::runtime::Handle::current();
             let thread = std::thread::Builder::new().name("windlass-cpu".to_owned());
             let span = span.unwrap_or_else(tracing::Span::none);
-            let started = thread.spawn(move || runtime.block_on(work.instrument(span)));
+            let aborted = run.clone();
+            let work = async move {
+                tokio::select! {
+                    biased;
+                    () = aborted.aborted() => {}
+                    () = work.instrument(span) => {}
+                }
+            };
+            let started = thread.spawn(move || runtime.block_on(work));
             if let Err(error) = started {
                 tracing::error!(%error, "no thread for a task; it goes back");
                 tokio::spawn(async move {

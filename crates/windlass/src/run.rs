@@ -60,6 +60,8 @@ pub(crate) struct Run {
     /// The end was refused once, and a failure is sent instead.
     refused: AtomicBool,
     pub(crate) abort: Mutex<Option<AbortHandle>>,
+    /// For code on a thread of its own, which has no abort handle.
+    aborted: Notify,
     progress: Mutex<Pending>,
 }
 
@@ -115,6 +117,7 @@ impl Run {
             life: AtomicU8::new(ALIVE),
             refused: AtomicBool::new(false),
             abort: Mutex::new(None),
+            aborted: Notify::new(),
             progress: Mutex::default(),
             task: claimed.task,
         });
@@ -368,7 +371,13 @@ impl Run {
         }
     }
 
+    /// Ready when the attempt is to be dropped.
+    pub(crate) async fn aborted(&self) {
+        self.aborted.notified().await;
+    }
+
     pub(crate) fn abort_now(&self) {
+        self.aborted.notify_one();
         if let Some(handle) = self.abort.lock().as_ref() {
             handle.abort();
         }
