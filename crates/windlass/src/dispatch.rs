@@ -131,6 +131,7 @@ impl Desk {
                 }
                 if first {
                     parts.watch_now.notify_one();
+                    parts.busy.notify_one();
                 }
                 Some(runs)
             }
