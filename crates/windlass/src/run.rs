@@ -254,11 +254,11 @@ impl Run {
         match answer.await {
             Ok(Ok(written)) => {
                 crash_point("step.recorded");
+                self.requested(written.requests);
                 if outcome.is_finished() {
                     self.journal.lock().finish();
+                    self.parts.after_step(self, &step.name);
                 }
-                self.requested(written.requests);
-                self.parts.after_step(self, &step.name);
                 Ok(())
             }
             Ok(Err(refused)) if refused.kind() == windlass_core::ErrorKind::LeaseLost => {
