@@ -242,7 +242,7 @@ async fn a_cancel_from_another_node_arrives_within_two_seconds(on: On) {
     bench.quiet().await;
     let id = bench.submit().await.id();
     gate.reached().await;
-    let other = bench.beside(|b| b).await;
+    let other = bench.beside().await;
     assert_eq!(other.cancel(id).await.expect("asked"), Changed::Requested);
     bench.quiet().await;
     bench.advance(secs(1));

@@ -22,6 +22,7 @@ on_both!(
     blocking_code_that_ignores_a_cancel_is_fenced,
     a_blocking_step_beyond_its_time_is_fenced,
     waiting_code_on_a_thread_can_be_aborted,
+    a_kind_with_little_room_is_found_in_every_queue,
 );
 
 /// Where blocking code waits, without the runtime, until the test lets one go.
@@ -217,4 +218,19 @@ async fn waiting_code_on_a_thread_can_be_aborted(on: On) {
     let next = bench.engine.submit(Job { n: 2 }).await.expect("submitted");
     assert_eq!(next.result().await.expect("a value"), json!(2), "the thread is free");
     assert_eq!(bench.engine.status().overrun, 0);
+}
+
+/// One thread, four queues: wherever the next task is, it starts at once.
+async fn a_kind_with_little_room_is_found_in_every_queue(on: On) {
+    let script = Script::with_n(|_, n| async move { Ok(json!(n)) });
+    let queues = ["default", "a", "b", "c"];
+    let bench = Bench::build(on, |b| {
+        let b = on_threads(1, script)(b);
+        queues[1..].iter().fold(b, |b, name| b.queue(name, 4))
+    });
+    let bench = bench.await;
+    for (n, queue) in (0..).zip(queues.into_iter().cycle()).take(12) {
+        let handle = bench.engine.submit(Job { n }).queue(queue).await.expect("submitted");
+        assert_eq!(handle.result().await.expect("a value"), json!(n));
+    }
 }

@@ -184,9 +184,9 @@ impl Bench {
         self.events = self.engine.events(self.events.position());
     }
 
-    /// One more engine on the same store and clock.
-    pub(crate) async fn beside(&self, setup: impl FnOnce(Builder) -> Builder) -> Engine {
-        start(&self.store, &self.clock, setup).await
+    /// One more engine on the same store and clock; it serves nothing.
+    pub(crate) async fn beside(&self) -> Engine {
+        builder(&self.store, &self.clock).start().await.expect("an engine")
     }
 
     pub(crate) async fn submit(&self) -> Handle<Value> {
@@ -274,13 +274,16 @@ async fn start(
     clock: &TestClock,
     setup: impl FnOnce(Builder) -> Builder,
 ) -> Engine {
-    let builder = Windlass::on(store.clone()).clock(Arc::new(clock.clone()));
-    let builder = builder.register::<Probe>().settings(|s| {
+    let builder = builder(store, clock).register::<Probe>();
+    setup(builder).start().await.expect("an engine")
+}
+
+fn builder(store: &Arc<dyn Store>, clock: &TestClock) -> Builder {
+    Windlass::on(store.clone()).clock(Arc::new(clock.clone())).settings(|s| {
         s.poll = HOUR;
         // No jump of the clock ends the lease.
         s.lease = 24 * HOUR;
-    });
-    setup(builder).start().await.expect("an engine")
+    })
 }
 
 /// Why the task failed.
