@@ -2,7 +2,7 @@
 //! a clock that only the test moves, one kind whose code the test gives, and
 //! ways to wait for what happened. Polls come once an hour here, so nothing is
 //! found by chance; each test program uses a part of this.
-#![allow(dead_code)] // each test program uses a part
+#![allow(dead_code, unused_macros, unused_imports)] // each test program uses a part
 
 use serde_json::Value;
 use std::future::Future;
