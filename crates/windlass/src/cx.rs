@@ -93,9 +93,8 @@ impl Cx {
         if let Some(output) = recorded {
             return decode(&step, output.as_ref());
         }
-        let said = self.tries(&step, timeout, work).await;
-        run.journal.leave(&step);
-        said
+        let _inside = run.journal.inside(&step);
+        self.tries(&step, timeout, work).await
     }
 
     /// Tries a step until it is recorded, or may not be tried again.

@@ -26,7 +26,8 @@ pub(crate) struct Pages {
     used: HashSet<String>,
     /// Steps that are finished: the index of the next.
     finished: u32,
-    current: Option<StepRef>,
+    /// Steps that are being done, the latest last.
+    current: Vec<StepRef>,
 }
 
 impl Journal {
@@ -61,21 +62,33 @@ impl Journal {
             return Ok((StepRef { name, index }, Some(output)));
         }
         let step = StepRef { name, index: pages.finished };
-        pages.current = Some(step.clone());
+        pages.current.push(step.clone());
         Ok((step, None))
     }
 
-    /// The step was left, with or without a value.
-    pub(crate) fn leave(&self, step: &StepRef) {
-        let mut pages = self.inner.lock();
-        if pages.current.as_ref() == Some(step) {
-            pages.current = None;
-        }
+    /// The step is being done until the guard is dropped.
+    pub(crate) fn inside<'a>(&'a self, step: &'a StepRef) -> Inside<'a> {
+        Inside { journal: self, step }
     }
 
     /// The step that is being done.
     pub(crate) fn current(&self) -> Option<StepRef> {
-        self.inner.lock().current.clone()
+        self.inner.lock().current.last().cloned()
+    }
+}
+
+/// A step under way. However it is left, by its end or by code that gave it up,
+/// it is no longer to blame; a panic in it still is its own.
+pub(crate) struct Inside<'a> {
+    journal: &'a Journal,
+    step: &'a StepRef,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.journal.inner.lock().current.retain(|step| step.name != self.step.name);
+        }
     }
 }
 

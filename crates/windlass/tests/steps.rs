@@ -29,6 +29,9 @@ on_both!(
     a_value_that_cannot_be_written_fails_the_task,
     failed_tries_are_recorded,
     a_step_that_was_abandoned_can_be_left_behind,
+    a_step_that_was_abandoned_is_not_blamed,
+    of_steps_done_at_once_one_that_runs_is_blamed,
+    a_wait_without_end_is_no_panic,
 );
 
 fn retry_task_only() -> KindOptions {
@@ -261,4 +264,60 @@ async fn a_step_that_was_abandoned_can_be_left_behind(on: On) {
     assert_eq!(handle.result().await.expect("a value"), json!("done"));
     let attempts = bench.attempts(handle.id()).await;
     assert_eq!(tries(&attempts[0]), [("next", StepOutcome::Done, None, None)]);
+}
+
+async fn a_step_that_was_abandoned_is_not_blamed(on: On) {
+    let bench = Bench::new(on, KindOptions::new(), |cx| async move {
+        tokio::select! {
+            biased;
+            never = cx.step("slow", std::future::pending::<Result<u32, TaskError>>) => {
+                never?;
+            }
+            () = std::future::ready(()) => {}
+        }
+        Err(fatal("something else"))
+    });
+    let task = bench.await.run().await;
+    assert_eq!(why(&task), ("fatal", "fatal", "", "something else"));
+}
+
+async fn of_steps_done_at_once_one_that_runs_is_blamed(on: On) {
+    let options = KindOptions::new().task_timeout(shared::secs(10));
+    let bench = Bench::new(on, options, |cx| async move {
+        let never = cx.step("never", std::future::pending::<Result<u32, TaskError>>);
+        let (never, soon) = tokio::join!(never, cx.step("soon", || give(1)));
+        Ok(json!([never?, soon?]))
+    });
+    let mut bench = bench.await;
+    let handle = bench.submit().await;
+    bench.until(handle.id(), EventName::StepCompleted).await;
+    bench.quiet().await;
+    bench.advance(shared::secs(10));
+    let task = handle.ended().await.expect("an end");
+    assert_eq!((why(&task).0, why(&task).2), ("timeout", "never"));
+}
+
+async fn a_wait_without_end_is_no_panic(on: On) {
+    let tries = Count::default();
+    let counted = tries.clone();
+    let bench = Bench::new(on, KindOptions::new(), move |cx| {
+        let tries = counted.clone();
+        async move {
+            cx.step("a", || async {
+                tries.up();
+                Err::<(), _>(retryable("closed for good").after(std::time::Duration::MAX))
+            })
+            .await?;
+            Ok(Value::Null)
+        }
+    });
+    let mut bench = bench.await;
+    let handle = bench.submit().await;
+    bench.until(handle.id(), EventName::StepFailed).await;
+    bench.quiet().await;
+    bench.advance(shared::secs(600));
+    bench.quiet().await;
+    assert_eq!((bench.state(handle.id()).await, tries.get()), (State::Running, 1));
+    bench.engine.cancel(handle.id()).await.expect("asked");
+    assert_eq!(handle.ended().await.expect("an end").state(), State::Cancelled);
 }
