@@ -167,7 +167,7 @@ impl Cx {
     /// Cancel and pause take effect here, not after the delay.
     async fn pause_between_tries(&self, delay: Duration) -> Result<(), TaskError> {
         let run = &self.run;
-        let until = run.parts.clock.uptime() + delay;
+        let until = run.parts.clock.uptime().saturating_add(delay);
         tokio::select! {
             () = run.parts.clock.sleep_until(until) => {}
             () = run.stopping() => {}

@@ -202,7 +202,7 @@ impl Run {
         timeout: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, TaskError> {
-        let until = self.parts.clock.uptime() + timeout;
+        let until = self.parts.clock.uptime().saturating_add(timeout);
         let _watched = Watched::new(&self.tries_until, until);
         let mut work = std::pin::pin!(work);
         // Most steps end at the first look, and need no timer.

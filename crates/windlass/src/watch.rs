@@ -78,7 +78,7 @@ fn overdue(run: &Run, now: Duration, cancels: &mut HashMap<TaskId, Duration>) ->
     if now.saturating_sub(began) >= run.task_timeout() {
         return Some(Outcome::Timeout { step });
     }
-    if run.step_until().is_some_and(|until| now >= until + STUCK_AFTER) {
+    if run.step_until().is_some_and(|until| now.saturating_sub(until) >= STUCK_AFTER) {
         let error = Cause::new(Class::Timeout, "the step ran longer than its timeout and blocks");
         return Some(Outcome::Error(Cause { step, ..error }));
     }
