@@ -221,8 +221,8 @@ async fn a_resumed_task_tells_its_progress_before_its_first_step(on: On) {
     let options = KindOptions::new().retry(AT_ONCE);
     let bench = Bench::new(on, options, |cx| async move {
         cx.step("a", || give(1)).await?;
-        cx.progress(7, 9);
         if cx.attempt() == 1 {
+            cx.progress(7, 9);
             return Err(retryable("again"));
         }
         cx.step("b", || give(1)).await?;
