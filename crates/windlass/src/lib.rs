@@ -74,3 +74,18 @@ pub mod prelude {
     };
     pub use serde::{Deserialize, Serialize};
 }
+
+/// The README and the guide are compiled and run like code.
+#[cfg(doctest)]
+mod prose {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/first-task.md")]
+    struct FirstTask;
+    #[doc = include_str!("../../../docs/guide/adding-a-kind.md")]
+    struct AddingAKind;
+    #[doc = include_str!("../../../docs/guide/retries-and-timeouts.md")]
+    struct RetriesAndTimeouts;
+    #[doc = include_str!("../../../docs/guide/at-least-once.md")]
+    struct AtLeastOnce;
+}
