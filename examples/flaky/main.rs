@@ -84,7 +84,7 @@ async fn main() -> windlass::Result<()> {
 
     println!("no such page: a retry would not help, so there is none");
     let handle = fetch("missing").await?;
-    println!("  error: {}", handle.result().await.map_or_else(|e| e.to_string(), |body| body));
+    println!("  error: {}", handle.result().await.unwrap_or_else(|e| e.to_string()));
     for letter in engine.dead_letters(Query { limit: 10, ..Query::default() }).await?.items {
         println!(
             "  dead letter: {} ({}), {} attempt",
