@@ -86,6 +86,7 @@ mod prose {
     struct AddingAKind;
     #[doc = include_str!("../../../docs/guide/retries-and-timeouts.md")]
     struct RetriesAndTimeouts;
+    #[cfg(feature = "sqlite")]
     #[doc = include_str!("../../../docs/guide/at-least-once.md")]
     struct AtLeastOnce;
 }
