@@ -137,6 +137,7 @@ impl Cx {
             let error = match said {
                 Ok(Ok(value)) => {
                     let output = Json::of(&value).map_err(|e| unserialisable(step, &e))?;
+                    reads_back::<T>(step, &output)?;
                     run.save(step, StepOutcome::Done, Some(output), None, None, took).await?;
                     return Ok(value);
                 }
@@ -247,6 +248,12 @@ impl Cx {
     }
 
     /// Whether [`Cx::cancelled`] is ready.
+    /// A boundary without a step: an error when the attempt should end here
+    /// (cancelled, paused, lost), to be passed on with `?`.
+    pub fn check(&self) -> Result<(), TaskError> {
+        self.run.check_stop()
+    }
+
     pub fn is_cancelled(&self) -> bool {
         matches!(self.run.stop_wanted(), Some(Stop::Cancel | Stop::RollBack | Stop::Fenced))
     }
@@ -262,6 +269,16 @@ fn decode<T: DeserializeOwned>(step: &StepRef, output: Option<&Json>) -> Result<
             None => format!("step `{}` was skipped, and its type cannot be null", step.name),
         };
         TaskError::class(Class::Fatal, message).at(step)
+    })
+}
+
+/// What would not read back after a crash is refused before it is saved: a
+/// number that is none (`NaN`) is written as `null`, for one.
+fn reads_back<T: DeserializeOwned>(step: &StepRef, output: &Json) -> Result<(), TaskError> {
+    let read: Result<T, _> = serde_json::from_str(output.as_str());
+    read.map(drop).map_err(|e| {
+        let message = format!("the output of step `{}` does not read back: {e}", step.name);
+        TaskError::class(Class::Persistence, message).at(step)
     })
 }
 
