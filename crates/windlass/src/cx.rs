@@ -132,7 +132,7 @@ impl Cx {
         let mut retry = 0;
         loop {
             let began = run.parts.clock.uptime();
-            let said = run.within_step(timeout, work()).await;
+            let said = run.within_step(timeout, async { work().await }).await;
             let took = run.parts.clock.uptime().saturating_sub(began);
             let error = match said {
                 Ok(Ok(value)) => {
@@ -187,7 +187,6 @@ impl Cx {
     async fn pause_between_tries(&self, delay: Duration) -> Result<(), TaskError> {
         let run = &self.run;
         let until = run.parts.clock.uptime() + delay;
-        run.outside_step();
         tokio::select! {
             () = run.parts.clock.sleep_until(until) => {}
             () = run.stopping() => {}

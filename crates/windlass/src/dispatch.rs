@@ -53,6 +53,7 @@ struct Desk {
 impl Desk {
     /// Claims and starts until there is no room or no work.
     async fn work(&mut self) {
+        let mut in_vain = 0;
         loop {
             if !self.settle_alone() || !self.parts.may_claim() {
                 return;
@@ -71,9 +72,12 @@ impl Desk {
                 }
             }
             let Some(taken) = self.claim(Wanted::Ready, &room).await else { return };
+            in_vain = if taken.is_empty() { in_vain + 1 } else { 0 };
+            // Little room is offered to one queue after another.
+            let elsewhere = room.looks > 1 && in_vain < room.looks;
             let more = may_be_more(&taken, &room);
             self.begin(taken);
-            if !more {
+            if !more && !elsewhere {
                 return;
             }
         }
@@ -131,6 +135,7 @@ impl Desk {
                 }
                 if first {
                     parts.watch_now.notify_one();
+                    parts.busy.notify_one();
                 }
                 Some(runs)
             }
@@ -204,7 +209,15 @@ fn start(run: Arc<Run>) {
             let runtime = tokio::runtime::Handle::current();
             let thread = std::thread::Builder::new().name("windlass-cpu".to_owned());
             let span = span.unwrap_or_else(tracing::Span::none);
-            let started = thread.spawn(move || runtime.block_on(work.instrument(span)));
+            let aborted = run.clone();
+            let work = async move {
+                tokio::select! {
+                    biased;
+                    () = aborted.aborted() => {}
+                    () = work.instrument(span) => {}
+                }
+            };
+            let started = thread.spawn(move || runtime.block_on(work));
             if let Err(error) = started {
                 tracing::error!(%error, "no thread for a task; it goes back");
                 tokio::spawn(async move {

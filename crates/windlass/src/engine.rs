@@ -226,6 +226,7 @@ impl Builder {
             drained: AtomicBool::new(false),
             renew_now: Notify::new(),
             watch_now: Notify::new(),
+            busy: Notify::new(),
             family_now: Notify::new(),
             idle: Notify::new(),
             pauses: AtomicU64::new(0),

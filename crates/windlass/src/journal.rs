@@ -21,7 +21,8 @@ pub(crate) struct Journal {
 pub(crate) struct Pages {
     /// Of the latest write that was sent.
     pub(crate) version: Version,
-    recorded: HashMap<String, Option<Json>>,
+    /// Place and output.
+    recorded: HashMap<String, (u32, Option<Json>)>,
     used: HashSet<String>,
     /// Steps that are finished: the index of the next.
     finished: u32,
@@ -34,7 +35,8 @@ impl Journal {
         let mut pages = self.inner.lock();
         pages.version = checkpoint.version;
         for entry in checkpoint.finished().take(keep) {
-            pages.recorded.insert(entry.record.name.clone(), entry.record.output.clone());
+            let page = (pages.finished, entry.record.output.clone());
+            pages.recorded.insert(entry.record.name.clone(), page);
             pages.finished += 1;
         }
     }
@@ -55,12 +57,12 @@ impl Journal {
             let message = format!("step `{name}` is used twice in one run; give each its own name");
             return Err(TaskError::class(Class::Fatal, message));
         }
-        let recorded = pages.recorded.get(&name).cloned();
-        let step = StepRef { name, index: pages.finished };
-        if recorded.is_none() {
-            pages.current = Some(step.clone());
+        if let Some((index, output)) = pages.recorded.get(&name).cloned() {
+            return Ok((StepRef { name, index }, Some(output)));
         }
-        Ok((step, recorded))
+        let step = StepRef { name, index: pages.finished };
+        pages.current = Some(step.clone());
+        Ok((step, None))
     }
 
     /// The step was left, with or without a value.

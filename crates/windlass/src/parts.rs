@@ -84,6 +84,8 @@ pub(crate) struct Parts {
     pub(crate) drained: AtomicBool,
     pub(crate) renew_now: Notify,
     pub(crate) watch_now: Notify,
+    /// The first task is held: the store is asked more often now.
+    pub(crate) busy: Notify,
     /// A family may have ended: look at parents now.
     pub(crate) family_now: Notify,
     /// The last held task is gone.

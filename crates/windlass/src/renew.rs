@@ -21,14 +21,17 @@ const REJOIN_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs until the engine stops.
 pub(crate) async fn renew(parts: Arc<Parts>) {
+    let mut asked = parts.clock.uptime();
     loop {
         let beat = parts.settings.times().heartbeat();
         let wait = if parts.held.len() == 0 { beat } else { beat.min(ASK_EVERY) };
         tokio::select! {
-            () = parts.clock.sleep_until(parts.clock.uptime() + wait) => {}
+            () = parts.clock.sleep_until(asked + wait) => {}
             () = parts.renew_now.notified() => {}
+            () = parts.busy.notified() => continue,
             () = parts.reached(Phase::Leaving) => return,
         }
+        asked = parts.clock.uptime();
         let beaten = tokio::select! {
             beaten = beat_once(&parts, stage(&parts)) => beaten,
             () = parts.clock.sleep_until(parts.fence_time()) => Ok(()),

@@ -50,8 +50,8 @@ pub(crate) struct Run {
     pub(crate) locals: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// Uptime when user code began; 0: not yet.
     began: AtomicU64,
-    /// Uptime by which the step must have ended; 0: outside a step.
-    step_until: AtomicU64,
+    /// Uptimes by which the tries under way must have ended.
+    tries_until: Mutex<Vec<Duration>>,
     stop: AtomicU8,
     stopped: Notify,
     /// Whoever sets it may settle; nobody else.
@@ -60,6 +60,8 @@ pub(crate) struct Run {
     /// The end was refused once, and a failure is sent instead.
     refused: AtomicBool,
     pub(crate) abort: Mutex<Option<AbortHandle>>,
+    /// For code on a thread of its own, which has no abort handle.
+    aborted: Notify,
     progress: Mutex<Pending>,
 }
 
@@ -68,6 +70,13 @@ struct Pending {
     latest: Option<Progress>,
     /// Uptime of the last write.
     sent: Option<Duration>,
+}
+
+impl Pending {
+    /// One was written just now.
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY)
+    }
 }
 
 /// Whether user code has really ended.
@@ -101,13 +110,14 @@ impl Run {
             journal: Journal::default(),
             locals: Mutex::default(),
             began: AtomicU64::new(0),
-            step_until: AtomicU64::new(0),
+            tries_until: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             judged: AtomicBool::new(false),
             life: AtomicU8::new(ALIVE),
             refused: AtomicBool::new(false),
             abort: Mutex::new(None),
+            aborted: Notify::new(),
             progress: Mutex::default(),
             task: claimed.task,
         });
@@ -171,8 +181,9 @@ impl Run {
         instant(&self.began)
     }
 
+    /// When the first of the tries under way must have ended.
     pub(crate) fn step_until(&self) -> Option<Duration> {
-        instant(&self.step_until)
+        self.tries_until.lock().iter().min().copied()
     }
 
     pub(crate) fn task_timeout(&self) -> Duration {
@@ -185,10 +196,6 @@ impl Run {
         own.unwrap_or(self.kind.rules.step_timeout)
     }
 
-    pub(crate) fn outside_step(&self) {
-        self.step_until.store(0, Ordering::Release);
-    }
-
     /// Runs one try of a step; too long is a retryable error.
     pub(crate) async fn within_step<T>(
         &self,
@@ -196,11 +203,11 @@ impl Run {
         work: impl Future<Output = T>,
     ) -> Result<T, TaskError> {
         let until = self.parts.clock.uptime() + timeout;
-        self.step_until.store(micros(until), Ordering::Release);
+        let _watched = Watched::new(&self.tries_until, until);
         let mut work = std::pin::pin!(work);
         // Most steps end at the first look, and need no timer.
         let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-        let said = match first {
+        match first {
             Poll::Ready(said) => Ok(said),
             Poll::Pending => tokio::select! {
                 biased;
@@ -210,9 +217,7 @@ impl Run {
                     Err(TaskError::class(Class::Timeout, message))
                 }
             },
-        };
-        self.outside_step();
-        said
+        }
     }
 
     // What the attempt writes.
@@ -230,7 +235,7 @@ impl Run {
         let (caller, answer) = oneshot::channel();
         let room = self.parts.recorder.room().await.ok_or_else(fenced)?;
         let mut write = Write::new(self.lease);
-        write.progress = self.take_progress();
+        write.progress = self.take_due_progress();
         {
             // Versions reach the recorder in the order they are given.
             let mut pages = self.journal.lock();
@@ -249,11 +254,11 @@ impl Run {
         match answer.await {
             Ok(Ok(written)) => {
                 crash_point("step.recorded");
+                self.requested(written.requests);
                 if outcome.is_finished() {
                     self.journal.lock().finish();
+                    self.parts.after_step(self, &step.name);
                 }
-                self.requested(written.requests);
-                self.parts.after_step(self, &step.name);
                 Ok(())
             }
             Ok(Err(refused)) if refused.kind() == windlass_core::ErrorKind::LeaseLost => {
@@ -286,7 +291,7 @@ impl Run {
         if self.stop_wanted() == Some(Stop::Fenced) || self.is_judged() {
             return;
         }
-        if pending.sent.is_some_and(|sent| now.saturating_sub(sent) < PROGRESS_EVERY) {
+        if pending.is_fresh(now) {
             return;
         }
         if let Some(progress) = pending.latest.take() {
@@ -297,6 +302,20 @@ impl Run {
                 pending.latest = Some(progress);
             }
         }
+    }
+
+    /// Progress that waits, unless one was written just now.
+    fn take_due_progress(&self) -> Option<Progress> {
+        let now = self.parts.clock.uptime();
+        let mut pending = self.progress.lock();
+        if pending.is_fresh(now) {
+            return None;
+        }
+        let latest = pending.latest.take();
+        if latest.is_some() {
+            pending.sent = Some(now);
+        }
+        latest
     }
 
     fn take_progress(&self) -> Option<Progress> {
@@ -324,9 +343,19 @@ impl Run {
         if self.life.swap(ENDED, Ordering::AcqRel) == OVERRUN {
             self.parts.slots.count_overrun(-1);
         }
-        self.locals.lock().clear();
+        self.drop_locals();
         if self.is_judged() {
             self.parts.watch_now.notify_one();
+        }
+    }
+
+    /// Drops the resources of the attempt; one that panics harms nobody.
+    fn drop_locals(&self) {
+        let locals = std::mem::take(&mut *self.locals.lock());
+        for local in locals.into_values() {
+            if catch_unwind(AssertUnwindSafe(|| drop(local))).is_err() {
+                tracing::error!(task = %self.task.id, "a local panicked when it was dropped");
+            }
         }
     }
 
@@ -342,7 +371,13 @@ impl Run {
         }
     }
 
+    /// Ready when the attempt is to be dropped.
+    pub(crate) async fn aborted(&self) {
+        self.aborted.notified().await;
+    }
+
     pub(crate) fn abort_now(&self) {
+        self.aborted.notify_one();
         if let Some(handle) = self.abort.lock().as_ref() {
             handle.abort();
         }
@@ -383,6 +418,28 @@ impl Run {
     }
 }
 
+/// A try whose time is watched, until it ends or is given up by the code.
+struct Watched<'a> {
+    tries: &'a Mutex<Vec<Duration>>,
+    until: Duration,
+}
+
+impl<'a> Watched<'a> {
+    fn new(tries: &'a Mutex<Vec<Duration>>, until: Duration) -> Self {
+        tries.lock().push(until);
+        Watched { tries, until }
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        let mut tries = self.tries.lock();
+        if let Some(mine) = tries.iter().position(|until| *until == self.until) {
+            tries.swap_remove(mine);
+        }
+    }
+}
+
 fn fenced() -> TaskError {
     TaskError::stop(Stop::Fenced)
 }
@@ -406,6 +463,8 @@ pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
         Err(outcome) => return finish(&run, slot, outcome, None).await,
     };
     let (outcome, skipped) = judge(&run, said);
+    // Before the next attempt can make its own.
+    run.drop_locals();
     finish(&run, slot, outcome, skipped).await;
 }
 

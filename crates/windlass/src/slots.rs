@@ -38,6 +38,8 @@ pub(crate) struct Slots {
 pub(crate) struct Room {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) max: usize,
+    /// After so many claims in vain there is no work that may be done now.
+    pub(crate) looks: usize,
 }
 
 impl Slots {
@@ -70,30 +72,36 @@ impl Slots {
         usize::try_from(self.overrun.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// What is free now. Each call begins with another queue, so that none is
-    /// always last when a claim is full; a kind's room is given once, not to
-    /// each of its queues.
+    /// What is free now. A kind's room is given once, not to each of its queues;
+    /// each call begins with another queue, and the kinds that share the threads
+    /// take turns, so that `looks` calls have offered everything everywhere.
     pub(crate) fn room(&self, kinds: &[Arc<KindEntry>], claim_max: usize) -> Room {
         let mut left: Vec<Option<usize>> = kinds.iter().map(|k| self.kind_room(k)).collect();
         let mut cpu = self.cpu_max.saturating_sub(self.cpu_used.load(Ordering::Acquire));
-        let cpu_kinds = kinds.iter().filter(|k| k.rules.pool == Pool::Cpu).count();
+        let queues = self.queues.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let (order, cpu_kinds) = in_turn(kinds, turn / queues.max(1));
+        let share = (cpu / cpu_kinds.max(1)).max(1);
+        let (short, all_cpu) = (cpu < cpu_kinds, cpu);
+        let mut given = vec![false; kinds.len()];
+        let mut withheld = false;
         let mut room = Room::default();
-        for i in 0..self.queues.len() {
-            let queue = &self.queues[(turn + i) % self.queues.len()];
+        for i in 0..queues {
+            let queue = &self.queues[(turn + i) % queues];
             let free = queue.max.saturating_sub(queue.used.load(Ordering::Acquire));
             let mut served = vec![];
-            for j in 0..kinds.len() {
-                // Kinds take turns as well: few threads must not favour one.
-                let j = (turn + j) % kinds.len();
+            for &j in &order {
                 let mut max = left[j].map_or(free, |left| left.min(free));
                 if kinds[j].rules.pool == Pool::Cpu {
-                    max = max.min((cpu / cpu_kinds.max(1)).max(1)).min(cpu);
+                    max = max.min(share).min(cpu);
                     cpu -= max;
+                    withheld |= max == 0 && free > 0 && cpu < all_cpu;
                 }
                 if let Some(left) = &mut left[j] {
                     *left -= max;
                 }
+                withheld |= max == 0 && free > 0 && given[j];
+                given[j] |= max > 0;
                 if max > 0 {
                     served.push((kinds[j].kind.clone(), max));
                 }
@@ -105,6 +113,8 @@ impl Slots {
             }
         }
         room.max = room.max.min(claim_max);
+        let turns = if short { cpu_kinds } else { 1 };
+        room.looks = if withheld { queues * turns } else { 1 };
         room
     }
 
@@ -142,6 +152,20 @@ impl Slots {
         }
         self.used.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The order in which kinds get room, and how many of them share the threads:
+/// those take turns, or few threads would always serve the same one.
+fn in_turn(kinds: &[Arc<KindEntry>], turn: usize) -> (Vec<usize>, usize) {
+    let on_threads = |i: &usize| kinds[*i].rules.pool == Pool::Cpu;
+    let (mut cpu, mut order): (Vec<usize>, Vec<usize>) =
+        (0..kinds.len()).partition(|i| on_threads(i));
+    let count = cpu.len();
+    if count > 0 {
+        cpu.rotate_left(turn % count);
+    }
+    order.append(&mut cpu);
+    (order, count)
 }
 
 /// One running attempt's place.

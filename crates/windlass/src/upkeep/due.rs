@@ -57,12 +57,19 @@ impl Due {
 /// Runs until the engine stops.
 pub(crate) async fn promote(parts: Arc<Parts>) {
     loop {
-        match parts.store.next_due().await {
-            Ok(stored) => parts.due.learn(stored),
-            Err(error) => tracing::warn!(%error, "cannot read when the next task is due"),
-        }
-        if parts.due.came(parts.clock.now()) && run(&parts, "promote", Job::Promote).await > 0 {
-            continue;
+        let stored = parts.store.next_due().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read when the next task is due");
+            None
+        });
+        parts.due.learn(stored);
+        let now = parts.clock.now();
+        if parts.due.came(now) {
+            let promoted = run(&parts, "promote", Job::Promote).await;
+            // The time of a task that waits no longer hid the next one's.
+            let hidden = stored.is_some_and(|at| at > now);
+            if promoted > 0 || hidden {
+                continue;
+            }
         }
         let wait = parts.due.next().map_or(Duration::MAX, |at| at.since(parts.clock.now()));
         let until = parts.clock.uptime() + wait.min(parts.settings.poll);
