@@ -10,9 +10,8 @@ mod service;
 use service::{Answer, Service};
 use std::time::Duration;
 use windlass::core::outcome::TaskError as Cause;
-use windlass::core::retry::{Exponential, Jitter, RetryPolicy};
-use windlass::core::store::Query;
 use windlass::prelude::*;
+use windlass::{Exponential, Jitter, Query, RetryPolicy};
 
 /// Asks the service for one page.
 #[derive(Serialize, Deserialize)]
