@@ -8,8 +8,3 @@ pub mod open;
 pub mod store;
 
 pub use caller::{CallerTx, LocalFuture};
-
-/// The README's example must compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -285,17 +285,21 @@ async fn another_database_is_refused() {
     let plain = connect(&folder.path().join("plain.db"));
     let similar = connect(&folder.path().join("similar.db"));
     similar
-        .execute_batch("CREATE TABLE meta (key, value); CREATE TABLE node (id)")
+        .execute_batch("CREATE TABLE windlass_meta (key, value); CREATE TABLE windlass_node (id)")
         .expect("tables");
     // Its own tables in front, the engine's file only attached: the two could
     // not be committed together.
     let attached = connect(&folder.path().join("attached.db"));
     attached.execute("ATTACH ?1 AS home", [home.path.to_str()]).expect("attached");
+    let third = Home::joined(NOW.plus(Duration::from_millis(2))).await;
+    let both = connect(&third.path);
+    both.execute("ATTACH ?1 AS home", [home.path.to_str()]).expect("attached");
     for (mut conn, word) in [
         (connect(&other.path), "does not know"),
         (plain, "no tables"),
-        (similar, "does not know"),
-        (attached, "does not know"),
+        (similar, "no tables"),
+        (attached, "no tables"),
+        (both, "does not know"),
     ] {
         conn.execute_batch("CREATE TABLE main.mine (id)").expect("a table");
         let mut tx = begin(&mut conn);

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_backends::CallerTx;
 use windlass_backends::open::open_store;
 use windlass_backends::store::sqlite::{
     SqliteOptions, SqliteStore, Synchronous, migration_statements,
@@ -20,7 +21,7 @@ use windlass_core::clock::{Now, Timestamp};
 use windlass_core::id::{IdMint, NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::{ClaimNo, PoisonRule};
-use windlass_core::store::{Claim, Kinds, Lane, NewNode, Reader, Store, Wanted};
+use windlass_core::store::{Claim, Kinds, Lane, Migrated, NewNode, Reader, Store, Wanted};
 use windlass_core::task::{Kind, NewTask, QueueName};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -93,7 +94,9 @@ fn another_process_is_refused_while_the_owner_lives() {
 fn a_migration_that_dies_at_any_statement_is_completed_by_the_next_start() {
     let whole = folder();
     let expected = schema(&whole.path().join("whole.db"));
-    assert!(migration_statements() > 20);
+    // One for each table and index, one for the schema's number, one for the commit.
+    let made = expected.iter().filter(|made| made.contains("CREATE") && made.contains("windlass_"));
+    assert_eq!(migration_statements(), made.count() + 2);
     for statement in 0..migration_statements() {
         let dir = folder();
         let path = dir.path().join("torn.db");
@@ -114,30 +117,152 @@ fn schema(path: &Path) -> Vec<String> {
         conn.prepare("SELECT type || name || sql FROM sqlite_schema ORDER BY 1").expect("a schema");
     let rows = statement.query_map([], |r| r.get(0)).expect("rows");
     let mut found: Vec<String> = rows.flatten().collect();
-    let version: i64 =
-        conn.pragma_query_value(None, "user_version", |r| r.get(0)).expect("a version");
-    found.push(format!("version {version}"));
+    let text = "SELECT value FROM windlass_meta WHERE key = 'schema'";
+    let number: i64 = conn.query_row(text, [], |r| r.get(0)).expect("a number");
+    found.push(format!("schema {number}"));
     found
 }
 
+/// Opens a file that must be refused and stay byte for byte as it is.
+fn refused_untouched(path: &Path, kind: ErrorKind, word: &str) {
+    let before = std::fs::read(path).expect("a file");
+    let error = SqliteStore::open(SqliteOptions::at(path)).expect_err(word);
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.message().contains(word), "{error}");
+    assert_eq!(std::fs::read(path).expect("a file"), before, "it was touched");
+}
+
 #[test]
-fn files_of_others_and_of_the_future_are_left_alone() {
+fn what_is_no_database_is_left_alone() {
     let dir = folder();
-    let foreign = dir.path().join("foreign.db");
-    let conn = rusqlite::Connection::open(&foreign).expect("a file");
-    conn.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);").expect("a table");
+    for (name, size) in [("short.txt", 1), ("long.txt", 10_000)] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, "some text\n".repeat(size)).expect("a file");
+        refused_untouched(&path, ErrorKind::Conflict, "is not a SQLite database");
+    }
+}
+
+#[test]
+fn a_file_of_the_future_is_left_alone() {
+    let dir = folder();
+    let path = dir.path().join("newer.db");
+    drop(SqliteStore::open(SqliteOptions::at(&path)).expect("a store"));
+    let conn = rusqlite::Connection::open(&path).expect("a file");
+    let text = "UPDATE windlass_meta SET value = 999 WHERE key = 'schema'";
+    assert_eq!(conn.execute(text, []).expect("a row"), 1);
     drop(conn);
-    let before = std::fs::read(&foreign).expect("a file");
-    let error = SqliteStore::open(SqliteOptions::at(&foreign)).expect_err("not ours");
-    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    assert_eq!(std::fs::read(&foreign).expect("a file"), before, "it was not touched");
-    let newer = dir.path().join("newer.db");
-    drop(SqliteStore::open(SqliteOptions::at(&newer)).expect("a store"));
-    let conn = rusqlite::Connection::open(&newer).expect("a file");
-    conn.pragma_update(None, "user_version", 999).expect("a pragma");
-    drop(conn);
-    let error = SqliteStore::open(SqliteOptions::at(&newer)).expect_err("too new");
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    refused_untouched(&path, ErrorKind::Unsupported, "has schema 999");
+}
+
+#[test]
+fn a_file_in_which_our_names_are_taken_is_left_alone() {
+    let dir = folder();
+    for (i, (theirs, name)) in [
+        ("CREATE TABLE windlass_meta (x)", "windlass_meta"),
+        ("CREATE TABLE Windlass_Meta (key, value)", "windlass_meta"),
+        (
+            "CREATE TABLE windlass_meta (key, value); INSERT INTO windlass_meta VALUES ('schema', 'x')",
+            "windlass_meta",
+        ),
+        ("CREATE VIEW windlass_queue AS SELECT 1 AS name", "windlass_queue"),
+        ("CREATE TABLE t (x); CREATE INDEX windlass_task_state ON t (x)", "windlass_task_state"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = dir.path().join(format!("{i}.db"));
+        let conn = rusqlite::Connection::open(&path).expect("a file");
+        conn.execute_batch(theirs).expect(theirs);
+        drop(conn);
+        refused_untouched(&path, ErrorKind::Conflict, &format!("`{name}`"));
+    }
+}
+
+/// An application's database, with names and marks as applications have them.
+fn application(path: &Path) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(path).expect("a file");
+    conn.execute_batch(
+        "PRAGMA user_version = 7;
+         PRAGMA application_id = 99;
+         CREATE TABLE task (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT);
+         CREATE TABLE node (name TEXT PRIMARY KEY);
+         CREATE TABLE queue (x);
+         CREATE TABLE event (at TEXT, task REFERENCES task);
+         CREATE TABLE meta (version);
+         CREATE INDEX task_state ON task (title);
+         INSERT INTO task (title) VALUES ('one'), ('two');
+         INSERT INTO node VALUES ('theirs');
+         INSERT INTO queue VALUES (1);
+         INSERT INTO event VALUES ('now', 1);
+         INSERT INTO meta VALUES (3);",
+    )
+    .expect("the application's schema");
+    conn
+}
+
+fn pragma(conn: &rusqlite::Connection, name: &str) -> String {
+    conn.query_row(&format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"), [], |r| r.get(0))
+        .expect(name)
+}
+
+/// Everything in the file that is not Windlass's, as text.
+fn theirs(conn: &rusqlite::Connection) -> Vec<String> {
+    let mut found = vec![];
+    for text in [
+        "SELECT type || name || sql FROM sqlite_schema
+         WHERE name NOT LIKE 'windlass%' AND name NOT LIKE 'sqlite%' ORDER BY 1",
+        "SELECT id || title FROM task ORDER BY id",
+        "SELECT name FROM node",
+        "SELECT x || '' FROM queue",
+        "SELECT at || task FROM event",
+        "SELECT version || '' FROM meta",
+    ] {
+        let mut statement = conn.prepare(text).expect(text);
+        let rows = statement.query_map([], |r| r.get::<_, String>(0)).expect(text);
+        found.extend(rows.map(|row| row.expect(text)));
+    }
+    found
+}
+
+#[tokio::test]
+async fn an_applications_database_gets_our_tables_and_keeps_everything_else() {
+    let dir = folder();
+    let path = dir.path().join("app.db");
+    let mut app = application(&path);
+    assert_eq!(pragma(&app, "journal_mode"), "delete");
+    let before = theirs(&app);
+    assert_eq!(before.len(), 6 + 6);
+    let new = |key| {
+        let kind = Kind::new("k").expect("a name");
+        NewTask::new(TaskId::from_key(key), kind, Json::default())
+    };
+    // Each start finds another version: tools that migrate the application's
+    // tables keep it there.
+    for (start, version) in [(0, "7"), (1, "8"), (2, "0")] {
+        let store = SqliteStore::open(SqliteOptions::at(&path)).expect("a store");
+        let from = u32::from(start > 0);
+        assert_eq!(store.migrated(), Migrated { from, to: 1 });
+        let node = join(&store, "engine").await;
+        store.submit(vec![new(10 * start)].into(), Now::At(NOW)).await.expect("written");
+        // The connection is older than our tables and the log.
+        let tx = app.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
+        let mut tx = tx.expect("a transaction");
+        let batch = vec![new(10 * start + 1)].into();
+        CallerTx::submit(&mut tx, node, batch, Now::At(NOW)).await.expect("written");
+        tx.commit().expect("a commit");
+        let store = Arc::new(store);
+        assert_eq!(claim_all(store.clone(), node, 10).await.len(), 2);
+        assert_eq!(pragma(&app, "journal_mode"), "wal");
+        assert_eq!(pragma(&app, "user_version"), version);
+        assert_eq!(pragma(&app, "application_id"), "99");
+        assert_eq!(theirs(&app), before);
+        let stats = store.stats().await.expect("stats");
+        assert_eq!(stats.states.values().sum::<u64>(), 2 * (start.unsigned_abs() + 1));
+        let next = if start == 0 { 8 } else { 0 };
+        app.pragma_update(None, "user_version", next).expect("a migration of theirs");
+    }
+    app.execute("INSERT INTO task (title) VALUES ('three')", []).expect("a row");
+    assert_eq!(app.last_insert_rowid(), 3, "their numbering goes on");
 }
 
 #[test]

@@ -103,7 +103,6 @@ impl Code {
 type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// An error of any part of Windlass.
-#[derive(Debug)]
 pub struct Error {
     code: Code,
     op: &'static str,
@@ -164,6 +163,13 @@ impl Error {
 
     pub fn message(&self) -> &str {
         &self.message
+    }
+}
+
+/// Readable too: it is what a program shows that returns it from `main`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} [{}]", self.code.as_str())
     }
 }
 

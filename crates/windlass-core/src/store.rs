@@ -666,14 +666,20 @@ pub struct Page<T> {
     pub next: Option<TaskId>,
 }
 
-/// What a list asks for.
-#[derive(Debug, Clone, Default)]
+/// What a list asks for; by default everything, in pages of a hundred.
+#[derive(Debug, Clone)]
 pub struct Query {
     pub filter: Filter,
     /// Only tasks older than this one.
     pub before: Option<TaskId>,
     /// 1 to [`PAGE_MAX`].
     pub limit: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Query { filter: Filter::default(), before: None, limit: 100 }
+    }
 }
 
 /// A queue as readers see it.

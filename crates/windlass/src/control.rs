@@ -80,7 +80,7 @@ impl Engine {
 
     /// A handle on a task that was submitted earlier, or by somebody else.
     pub fn handle<T>(&self, id: TaskId) -> Handle<T> {
-        Handle::new(self.parts.clone(), id, Answer::Existing)
+        Handle::new(&self.parts, id, Answer::Existing)
     }
 
     pub async fn task(&self, id: TaskId) -> Result<Option<Task>> {
@@ -89,7 +89,7 @@ impl Engine {
 
     /// Events after a position, in order; [`Position::START`] for all.
     pub fn events(&self, after: Position) -> Subscription {
-        Subscription::new(self.parts.clone(), after)
+        Subscription::new(&self.parts, after)
     }
 
     /// Failed tasks that wait for a person, newest first.
@@ -153,7 +153,7 @@ impl Engine {
         self.parts.check_open("rerun")?;
         let id = self.parts.mint(1)?[0];
         self.put(Change::Rerun { of, id }).await?;
-        Ok(Handle::new(self.parts.clone(), id, Answer::New))
+        Ok(Handle::new(&self.parts, id, Answer::New))
     }
 
     /// Nothing of this queue is started any more, on any node.

@@ -19,7 +19,8 @@ use windlass_core::outcome::{Class, StepRef, TaskError as Cause};
 use windlass_core::retry::Jitter;
 use windlass_core::task::{Progress, Task};
 
-/// The running attempt, as user code sees it.
+/// The running attempt, as user code sees it: its steps, its progress, its
+/// resources, and whether it should stop. Clones are the same attempt.
 #[derive(Clone)]
 pub struct Cx {
     pub(crate) run: Arc<Run>,
@@ -32,6 +33,7 @@ impl fmt::Debug for Cx {
 }
 
 impl Cx {
+    /// The task's id, as the submitter got it.
     pub fn id(&self) -> TaskId {
         self.run.task.id
     }
@@ -41,7 +43,8 @@ impl Cx {
         &self.run.task
     }
 
-    /// How many times a node took this task, this time included.
+    /// How many times a node took this task, this time included. Retries,
+    /// crashes, snoozes and requeues all count.
     pub fn attempt(&self) -> u32 {
         self.run.task.standing.attempt
     }
@@ -58,12 +61,26 @@ impl Cx {
         format!("{}:{}:{step}", self.run.task.id, self.run.task.standing.run)
     }
 
-    /// Does `work` once and remembers what it gave before going on. When the
-    /// task runs again after a crash or a failure, a step that was recorded
-    /// answers at once, by its name. A name can be used once in a run.
+    /// Does `work` and remembers what it gave before going on. When the task runs
+    /// again after a crash or a failure, a step that was recorded answers at
+    /// once, by its name, without calling `work`. A name can be used once in a
+    /// run.
     ///
     /// `work` is called again in place when it fails, by the kind's step retry;
-    /// each try is limited by the kind's step timeout.
+    /// each try is limited by the kind's step timeout. A node that dies after
+    /// `work` and before the record leads to one more call, so what it does
+    /// outside must bear repetition: see [`Cx::idempotency_key`].
+    ///
+    /// Errors must be returned from `run` (usually by `?`): one that says that
+    /// the task was cancelled, paused or lost comes out of here too.
+    ///
+    /// ```
+    /// # use windlass::prelude::*;
+    /// # async fn run(cx: Cx, url: String) -> Result<u64, TaskError> {
+    /// // The error type of a bare `async` block has to be named once.
+    /// let size = cx.step("measure", || async { Ok::<_, TaskError>(url.len() as u64) }).await?;
+    /// # Ok(size) }
+    /// ```
     pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, TaskError>
     where
         F: FnMut() -> Fut,
@@ -119,6 +136,7 @@ impl Cx {
             let error = match said {
                 Ok(Ok(value)) => {
                     let output = Json::of(&value).map_err(|e| unserialisable(step, &e))?;
+                    reads_back::<T>(step, &output)?;
                     run.save(step, StepOutcome::Done, Some(output), None, None, took).await?;
                     return Ok(value);
                 }
@@ -175,8 +193,9 @@ impl Cx {
         run.check_stop()
     }
 
-    /// A resource of this attempt: made on first use, kept for the steps and
-    /// step retries that follow, dropped when the attempt ends, never saved.
+    /// A resource of this attempt (a connection, a scratch folder): made on first
+    /// use, kept for the steps and step retries that follow, dropped when the
+    /// attempt ends, never saved. There is one of each type.
     pub async fn local<T, E, F, Fut>(&self, make: F) -> Result<Arc<T>, TaskError>
     where
         T: Send + Sync + 'static,
@@ -195,7 +214,8 @@ impl Cx {
         kept.downcast().map_err(|_| TaskError::class(Class::Fatal, "a local of another type"))
     }
 
-    /// What the program gave the engine with `state(..)`; shared by all tasks.
+    /// What the program gave the engine with [`crate::Builder::state`]; shared by
+    /// all tasks. A type that was not given is a fatal error.
     pub fn state<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, TaskError> {
         self.run.parts.registry.state::<T>().ok_or_else(|| {
             let name = std::any::type_name::<T>();
@@ -225,6 +245,13 @@ impl Cx {
         self.run.cancelled().await;
     }
 
+    /// Whether [`Cx::cancelled`] is ready.
+    /// A boundary without a step: an error when the attempt should end here
+    /// (cancelled, paused, lost), to be passed on with `?`.
+    pub fn check(&self) -> Result<(), TaskError> {
+        self.run.check_stop()
+    }
+
     pub fn is_cancelled(&self) -> bool {
         matches!(self.run.stop_wanted(), Some(Stop::Cancel | Stop::RollBack | Stop::Fenced))
     }
@@ -240,6 +267,16 @@ fn decode<T: DeserializeOwned>(step: &StepRef, output: Option<&Json>) -> Result<
             None => format!("step `{}` was skipped, and its type cannot be null", step.name),
         };
         TaskError::class(Class::Fatal, message).at(step)
+    })
+}
+
+/// What would not read back after a crash is refused before it is saved: a
+/// number that is none (`NaN`) is written as `null`, for one.
+fn reads_back<T: DeserializeOwned>(step: &StepRef, output: &Json) -> Result<(), TaskError> {
+    let read: Result<T, _> = serde_json::from_str(output.as_str());
+    read.map(drop).map_err(|e| {
+        let message = format!("the output of step `{}` does not read back: {e}", step.name);
+        TaskError::class(Class::Persistence, message).at(step)
     })
 }
 

@@ -5,8 +5,8 @@
 
 use crate::parts::{Parts, Phase};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use windlass_core::error::Result;
 use windlass_core::event::{Event, Position};
@@ -31,15 +31,15 @@ impl Feed {
 /// later, in another process too.
 #[derive(Debug)]
 pub struct Subscription {
-    parts: Arc<Parts>,
+    parts: Weak<Parts>,
     after: Position,
     page: VecDeque<Event>,
 }
 
 impl Subscription {
-    pub(crate) fn new(parts: Arc<Parts>, after: Position) -> Self {
+    pub(crate) fn new(parts: &Arc<Parts>, after: Position) -> Self {
         parts.feed.readers.fetch_add(1, Ordering::AcqRel);
-        Subscription { parts, after, page: VecDeque::new() }
+        Subscription { parts: Arc::downgrade(parts), after, page: VecDeque::new() }
     }
 
     /// The position of the last event that was given out.
@@ -55,7 +55,7 @@ impl Subscription {
                 self.after = event.position;
                 return Some(Ok(event));
             }
-            let parts = self.parts.clone();
+            let parts = self.parts.upgrade()?;
             let news = parts.feed.news.notified();
             match parts.store.events(self.after, PAGE_MAX).await {
                 Ok(page) if page.is_empty() => {}
@@ -79,6 +79,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.parts.feed.readers.fetch_sub(1, Ordering::AcqRel);
+        if let Some(parts) = self.parts.upgrade() {
+            parts.feed.readers.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use windlass_core::error::{Code, Error, Result};
 use windlass_core::id::TaskId;
@@ -84,9 +84,10 @@ pub enum Answer {
     Existing,
 }
 
-/// A submitted task and its awaited output.
+/// A submitted task and its awaited output. It does not keep the engine: when
+/// that has stopped, a handle answers that it has.
 pub struct Handle<T> {
-    parts: Arc<Parts>,
+    parts: Weak<Parts>,
     id: TaskId,
     answer: Answer,
     output: PhantomData<fn() -> T>,
@@ -105,8 +106,12 @@ impl<T> fmt::Debug for Handle<T> {
 }
 
 impl<T> Handle<T> {
-    pub(crate) fn new(parts: Arc<Parts>, id: TaskId, answer: Answer) -> Self {
-        Handle { parts, id, answer, output: PhantomData }
+    pub(crate) fn new(parts: &Arc<Parts>, id: TaskId, answer: Answer) -> Self {
+        Handle { parts: Arc::downgrade(parts), id, answer, output: PhantomData }
+    }
+
+    fn parts(&self) -> Result<Arc<Parts>> {
+        self.parts.upgrade().ok_or_else(|| stopped(format!("the engine of {} stopped", self.id)))
     }
 
     pub fn id(&self) -> TaskId {
@@ -116,9 +121,11 @@ impl<T> Handle<T> {
     /// The task was committed elsewhere; this node looks for it now. A delay of
     /// its own is found by the timer's next look.
     pub(crate) fn wake(&self) {
-        self.parts.bell.ring(Wake::Work);
-        self.parts.due.look();
-        self.parts.feed.changed();
+        if let Some(parts) = self.parts.upgrade() {
+            parts.bell.ring(Wake::Work);
+            parts.due.look();
+            parts.feed.changed();
+        }
     }
 
     /// Whether the submission made a task or found one.
@@ -128,13 +135,13 @@ impl<T> Handle<T> {
 
     /// The task as it is now.
     pub async fn task(&self) -> Result<Task> {
-        let task = self.parts.store.task(self.id).await?;
+        let task = self.parts()?.store.task(self.id).await?;
         task.ok_or_else(|| Error::not_found("task", format!("{} does not exist", self.id)))
     }
 
     /// Waits until the task has ended, however it ends.
     pub async fn ended(&self) -> Result<Task> {
-        let parts = &self.parts;
+        let parts = self.parts()?;
         let waiting = Waiting::new(&parts.waiters, self.id);
         loop {
             let told = waiting.notify.notified();
@@ -143,8 +150,11 @@ impl<T> Handle<T> {
                 return Ok(task);
             }
             if parts.phase() == Phase::Stopped {
-                let message = format!("the engine stopped; {} is {}", self.id, task.state());
-                return Err(Error::new(Code::Draining, "result", message));
+                return Err(stopped(format!(
+                    "the engine stopped; {} is {}",
+                    self.id,
+                    task.state()
+                )));
             }
             tokio::select! {
                 () = told => {}
@@ -155,6 +165,10 @@ impl<T> Handle<T> {
     }
 }
 
+fn stopped(message: String) -> Error {
+    Error::new(Code::Draining, "result", message)
+}
+
 impl<T: DeserializeOwned> Handle<T> {
     /// Waits for the task's output. A task that failed or was cancelled is an
     /// error of kind `Conflict` that says why; [`Handle::ended`] gives the task
@@ -163,10 +177,17 @@ impl<T: DeserializeOwned> Handle<T> {
         let task = self.ended().await?;
         match task.state() {
             State::Completed | State::CompletedWithErrors => {
-                let output = task.standing.result.unwrap_or_else(|| Json::trusted("null"));
-                serde_json::from_str(output.as_str()).map_err(|e| {
-                    let message = format!("the output of {} has another type: {e}", self.id);
-                    Error::invalid("result", message)
+                let output = task.standing.result;
+                let text = output.as_ref().map_or("null", Json::as_str);
+                serde_json::from_str(text).map_err(|e| match &output {
+                    Some(_) => {
+                        let message = format!("the output of {} has another type: {e}", self.id);
+                        Error::invalid("result", message)
+                    }
+                    None => {
+                        let message = format!("{} was skipped and has no output", self.id);
+                        Error::conflict("result", message)
+                    }
                 })
             }
             state => {

@@ -64,13 +64,46 @@ pub use settings::{KindOptions, Pool, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownK
 pub use submit::{Submission, SubmissionIn, Uncommitted};
 pub use windlass_backends::CallerTx;
 pub use windlass_core as core;
+pub use windlass_core::checkpoint::OnMismatch;
+pub use windlass_core::clock::{Clock, Timestamp};
+pub use windlass_core::event::{Event, EventName, Position};
+pub use windlass_core::id::{NodeId, TaskId};
+pub use windlass_core::json::Json;
+pub use windlass_core::retry::{Exponential, Jitter, RetryPolicy};
+pub use windlass_core::settle::UnknownErrors;
+pub use windlass_core::state::State;
+pub use windlass_core::store::{DeadLetter, Query, QueueChange, Reader};
+pub use windlass_core::task::{Progress, Task};
 pub use windlass_core::{Code, Error, ErrorKind, Result};
+
+/// For programs that share the engine's SQLite file; see [`Engine::submit_in`].
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use rusqlite;
+    pub use windlass_backends::store::sqlite::take_turns;
+}
 
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Cx, Engine, Handle, KindOptions, StepCall, TaskError, TaskKind, Windlass, fail, fatal,
-        retryable, skip, snooze,
+        Cx, Engine, Exponential, Handle, KindOptions, Pool, StepCall, TaskError, TaskKind,
+        Windlass, fail, fatal, retryable, skip, snooze,
     };
     pub use serde::{Deserialize, Serialize};
+}
+
+/// The README and the guide are compiled and run like code.
+#[cfg(doctest)]
+mod prose {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/first-task.md")]
+    struct FirstTask;
+    #[doc = include_str!("../../../docs/guide/adding-a-kind.md")]
+    struct AddingAKind;
+    #[doc = include_str!("../../../docs/guide/retries-and-timeouts.md")]
+    struct RetriesAndTimeouts;
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../../docs/guide/at-least-once.md")]
+    struct AtLeastOnce;
 }

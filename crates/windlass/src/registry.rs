@@ -242,10 +242,19 @@ impl Registry {
     }
 }
 
+fn decode<K: TaskKind>(payload: &Json) -> Result<K, TaskError> {
+    serde_json::from_str(payload.as_str()).or_else(|error| {
+        // What a kind without fields was written as.
+        let unit = if payload.as_str() == "{}" { serde_json::from_str("null").ok() } else { None };
+        unit.ok_or_else(|| {
+            TaskError::undecodable(format!("the payload is no {}: {error}", K::NAME))
+        })
+    })
+}
+
 fn run_typed<K: TaskKind>(payload: Json, cx: Cx) -> BoxFuture<'static, Ran> {
     Box::pin(async move {
-        let value: K = serde_json::from_str(payload.as_str())
-            .map_err(|e| TaskError::undecodable(format!("the payload is no {}: {e}", K::NAME)))?;
+        let value: K = decode(&payload)?;
         let output = value.run(cx).await?;
         let json =
             Json::of(&output).map_err(|e| TaskError::class(Class::Persistence, e.to_string()))?;

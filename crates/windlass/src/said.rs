@@ -9,6 +9,10 @@ use std::time::Duration;
 use windlass_core::outcome::{Class, Reason, StepRef, TaskError as Cause};
 
 /// Why a step or a task ended without a value.
+///
+/// Made by [`retryable`], [`fatal`], [`unknown`], [`fail`], [`skip`] or
+/// [`snooze`], or by `?` from any error. It is not an error type itself, which is
+/// what lets `?` take every other one.
 pub struct TaskError {
     pub(crate) said: Said,
 }
@@ -36,12 +40,14 @@ pub(crate) enum Stop {
     Fenced,
 }
 
-/// The error cannot go away by itself: no retry, a dead letter.
+/// The error cannot go away by itself: the task fails at once, without a retry,
+/// and waits in the dead-letter list.
 pub fn fatal(message: impl fmt::Display) -> TaskError {
     TaskError::of(Class::Fatal, message)
 }
 
-/// The error may go away: retried by the kind's policy.
+/// The error may go away: the step is tried again by the kind's step retry, then
+/// the task by its retry policy.
 pub fn retryable(message: impl fmt::Display) -> TaskError {
     TaskError::of(Class::Retryable, message)
 }
@@ -52,14 +58,16 @@ pub fn unknown(message: impl fmt::Display) -> TaskError {
     TaskError::of(Class::Unknown, message)
 }
 
-/// Gives up on purpose: the task fails with this reason.
+/// Gives up on purpose: nothing broke, and the task fails with this reason. It
+/// ends like [`fatal`], which is for errors.
 pub fn fail(reason: impl fmt::Display) -> TaskError {
     TaskError { said: Said::Fail { reason: reason.to_string(), step: None } }
 }
 
 /// Not needed this time: recorded with the reason and counted as done. The
 /// value of a skipped step is `null`, so its type must be able to be that:
-/// `()`, `Option<T>` or a JSON value.
+/// `()`, `Option<T>` or a JSON value. Returned from `run` itself it completes the
+/// task, and the same holds for the type of the task's output.
 pub fn skip(reason: impl fmt::Display) -> TaskError {
     TaskError { said: Said::Skip(reason.to_string()) }
 }
@@ -89,7 +97,9 @@ impl TaskError {
         TaskError { said: Said::Error(cause) }
     }
 
-    /// Not before this time, whatever the policy says (the other side's wish).
+    /// Not before `delay` has passed, as the other side wished (`Retry-After`).
+    /// The policy's own delay counts when it is longer, and the policy still says
+    /// whether there is a retry at all. Only errors that are retried heed it.
     pub fn after(mut self, delay: Duration) -> Self {
         if let Said::Error(cause) = &mut self.said {
             cause.retry_after = Some(delay);

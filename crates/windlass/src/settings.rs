@@ -172,6 +172,11 @@ impl KindOptions {
         self
     }
 
+    /// The usual policy of steps with another number of retries; 0 is allowed.
+    pub fn step_retries(self, retries: u32) -> Self {
+        self.step_retry(Exponential { retries, ..Exponential::STEP })
+    }
+
     /// Longest run of one step; then it counts as a retryable error.
     pub fn step_timeout(mut self, longest: Duration) -> Self {
         self.step_timeout = Some(longest);

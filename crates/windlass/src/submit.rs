@@ -49,6 +49,13 @@ impl Draft {
         Draft { task, idempotency_key: None, queue: false, priority: false, deadline: false }
     }
 
+    /// A kind without fields is written as an empty object: `null` is no payload.
+    fn typed<K: TaskKind>(task: &K) -> Self {
+        let payload = Json::of(task);
+        let empty = payload.as_ref().is_ok_and(Json::is_null);
+        Draft::new(K::NAME, if empty { Ok(Json::default()) } else { payload })
+    }
+
     fn set(&mut self, set: impl FnOnce(&mut NewTask) -> Result<()>) {
         if let Ok(task) = &mut self.task
             && let Err(error) = set(task)
@@ -344,7 +351,7 @@ impl<T> Uncommitted<T> {
 impl Engine {
     /// Submits a task of a typed kind.
     pub fn submit<K: TaskKind>(&self, task: K) -> Submission<'_, K::Output> {
-        self.draft(Draft::new(K::NAME, Json::of(&task)))
+        self.draft(Draft::typed(&task))
     }
 
     /// Submits a task by the name of its kind; its output is JSON.
@@ -376,7 +383,7 @@ impl Engine {
         tx: &'t mut dyn CallerTx,
         task: K,
     ) -> SubmissionIn<'e, 't, K::Output> {
-        let draft = Draft::new(K::NAME, Json::of(&task));
+        let draft = Draft::typed(&task);
         SubmissionIn { engine: self, tx, draft, output: PhantomData }
     }
 }
@@ -415,5 +422,5 @@ fn handle_of<T>(parts: &Arc<Parts>, answer: Submitted) -> Handle<T> {
         Submitted::Replayed { id } => (id, Answer::Replayed),
         Submitted::Existing { id } => (id, Answer::Existing),
     };
-    Handle::new(parts.clone(), id, how)
+    Handle::new(parts, id, how)
 }

@@ -268,7 +268,9 @@ impl Row {
         };
         self.end_attempt(AttemptEnd::GivenBack, now);
         self.held_from = (to == Paused).then_some(back);
-        self.go(&Verdict::to(to), now);
+        let person = WaitingOn::Person { why: "requested".to_owned() };
+        let waiting_on = (to == Paused).then_some(person);
+        self.go(&Verdict { waiting_on, ..Verdict::to(to) }, now);
     }
 
     /// The verdict that counts, by what people asked for meanwhile.

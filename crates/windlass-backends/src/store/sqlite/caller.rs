@@ -4,7 +4,7 @@
 //! and the caller's transaction goes on. SQLite has one writer at a time, so
 //! event positions given here are in the order of the commits.
 
-use super::error::sql;
+use super::error::{file_of, sql};
 use super::migrate::is_windlass;
 use super::statements::Statements;
 use super::tx::{Memory, Tx};
@@ -81,7 +81,10 @@ fn write(
     let mut memory = Memory::default();
     let mut hot = Statements::new(conn);
     let mut tx = Tx::new(&mut hot, &mut memory);
-    if !is_windlass(conn)? || tx.node(node)?.is_none() {
+    if !is_windlass(conn)? {
+        return Err(no_tables(conn));
+    }
+    if tx.node(node)?.is_none() {
         return Err(another_database(conn, node));
     }
     let answers = tx.submit(batch, now)?;
@@ -92,7 +95,10 @@ fn write(
 /// Takes the write lock with a write that changes nothing. It comes before the
 /// first read, because a transaction that has read does not wait for the lock.
 fn lock(conn: &Connection) -> Result<()> {
-    let locked = conn.prepare_cached("DELETE FROM meta WHERE 0").and_then(|mut s| s.execute([]));
+    // In the main file: rows of an attached one would be another commit.
+    let locked = conn
+        .prepare_cached("DELETE FROM main.windlass_meta WHERE 0")
+        .and_then(|mut s| s.execute([]));
     let Err(cause) = locked else { return Ok(()) };
     let stale = cause
         .sqlite_error()
@@ -102,7 +108,7 @@ fn lock(conn: &Connection) -> Result<()> {
             let message = format!(
                 "{}: another transaction has written since this one first read, so it can no longer \
                  write; roll it back and begin it again with TransactionBehavior::Immediate",
-                name(conn)
+                file_of(conn)
             );
             Error::unavailable(OP, message).because(cause)
         }
@@ -110,7 +116,7 @@ fn lock(conn: &Connection) -> Result<()> {
             let message = format!(
                 "{} is busy with another transaction; roll this one back and begin it again with \
                  TransactionBehavior::Immediate, which waits its turn",
-                name(conn)
+                file_of(conn)
             );
             Error::unavailable(OP, message).because(cause)
         }
@@ -122,7 +128,7 @@ fn lock(conn: &Connection) -> Result<()> {
 fn another_database(conn: &Connection, node: NodeId) -> Error {
     let message = format!(
         "{} does not know {node}: the transaction belongs to another database than the engine's",
-        name(conn)
+        file_of(conn)
     );
     Error::invalid(OP, message)
 }
@@ -130,11 +136,7 @@ fn another_database(conn: &Connection, node: NodeId) -> Error {
 fn no_tables(conn: &Connection) -> Error {
     let message = format!(
         "{} has no tables of Windlass: the transaction belongs to another database than the engine's",
-        name(conn)
+        file_of(conn)
     );
     Error::invalid(OP, message)
-}
-
-fn name(conn: &Connection) -> &str {
-    conn.path().filter(|path| !path.is_empty()).unwrap_or("the database")
 }

@@ -97,7 +97,11 @@ impl Tx<'_, '_> {
                 self.set_payload(id, Some(payload))?;
             }
             TaskChange::Discard => {
-                self.run("change", "DELETE FROM dead_letter WHERE task = ?1", params![id.key()])?;
+                self.run(
+                    "change",
+                    "DELETE FROM windlass_dead_letter WHERE task = ?1",
+                    params![id.key()],
+                )?;
             }
             _ => {}
         }
@@ -105,7 +109,7 @@ impl Tx<'_, '_> {
             self.take_unique(unique, id, now)?;
         }
         if after.leased {
-            let text = "UPDATE lease SET requests = ?2 WHERE task = ?1";
+            let text = "UPDATE windlass_lease SET requests = ?2 WHERE task = ?1";
             self.run("change", text, params![id.key(), after.requests.bits()])?;
             if let Some(held) = self.memory.leases.get_mut(&id) {
                 held.standing.requests = after.requests;
@@ -118,14 +122,14 @@ impl Tx<'_, '_> {
 
     fn has_dead_letter(&self, id: TaskId) -> Result<bool> {
         self.conn
-            .prepare_cached("SELECT 1 FROM dead_letter WHERE task = ?1")
+            .prepare_cached("SELECT 1 FROM windlass_dead_letter WHERE task = ?1")
             .and_then(|mut s| s.exists([id.key()]))
             .map_err(super::error::sql("change"))
     }
 
     fn set_payload(&self, id: TaskId, payload: Option<&Json>) -> Result<()> {
         if let Some(payload) = payload {
-            let text = "UPDATE task SET payload = ?2 WHERE id = ?1";
+            let text = "UPDATE windlass_task SET payload = ?2 WHERE id = ?1";
             self.run("change", text, params![id.key(), payload.as_str()])?;
         }
         Ok(())
@@ -166,7 +170,8 @@ impl Tx<'_, '_> {
         let (changed, event) = change_queue(&mut rules, name, change, now);
         self.run(
             "change",
-            "INSERT OR REPLACE INTO queue (name, paused, concurrency, depth_max) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT OR REPLACE INTO windlass_queue (name, paused, concurrency, depth_max)
+             VALUES (?1, ?2, ?3, ?4)",
             params![name.as_str(), rules.0, rules.1, rules.2.map(storable)],
         )?;
         self.out.extend(event);
@@ -191,7 +196,8 @@ impl Tx<'_, '_> {
     ) -> Result<()> {
         self.run(
             "audit",
-            "INSERT INTO audit (at, who, origin, action, target, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO windlass_audit (at, who, origin, action, target, outcome)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![at.as_micros(), by.who, by.origin, action, target, outcome_word(result)],
         )?;
         Ok(())

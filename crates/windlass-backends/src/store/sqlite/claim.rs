@@ -45,7 +45,8 @@ impl Tx<'_, '_> {
     pub(super) fn join(&mut self, new: &NewNode, now: Timestamp) -> Result<Joined> {
         let slot = self.free_slot()?;
         if new.sole {
-            let text = "UPDATE node SET lease_until = min(lease_until, ?1) WHERE NOT remote";
+            let text =
+                "UPDATE windlass_node SET lease_until = min(lease_until, ?1) WHERE NOT remote";
             self.run("join", text, params![now.as_micros()])?;
         }
         let newest = self.meta("newest_node")?.unwrap_or(0);
@@ -54,7 +55,7 @@ impl Tx<'_, '_> {
         let lease_until = now.plus(new.lease);
         self.run(
             "join",
-            "INSERT INTO node (id, slot, name, remote, queues, version, joined_at, heartbeat_at,
+            "INSERT INTO windlass_node (id, slot, name, remote, queues, version, joined_at, heartbeat_at,
                lease_until, stage, paused, announced, consumed, failed)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, 0, 0, 0, 0, 0)",
             params![
@@ -75,7 +76,7 @@ impl Tx<'_, '_> {
 
     fn free_slot(&self) -> Result<u16> {
         let mut statement =
-            self.conn.prepare_cached("SELECT slot FROM node").map_err(sql("join"))?;
+            self.conn.prepare_cached("SELECT slot FROM windlass_node").map_err(sql("join"))?;
         let taken: HashSet<u16> = statement
             .query_map([], |r| r.get(0))
             .and_then(|rows| rows.collect())
@@ -93,14 +94,14 @@ impl Tx<'_, '_> {
     }
 
     pub(super) fn node(&self, id: NodeId) -> Result<Option<NodeInfo>> {
-        let text = format!("SELECT {NODE} FROM node n WHERE n.id = ?1");
+        let text = format!("SELECT {NODE} FROM windlass_node n WHERE n.id = ?1");
         let mut statement = self.conn.prepare_cached(&text).map_err(sql("node"))?;
         let mut rows = statement.query([id.key()]).map_err(sql("node"))?;
         rows.next().map_err(sql("node"))?.map(node_from).transpose()
     }
 
     pub(super) fn queue_rules(&self, name: &QueueName) -> Result<Option<QueueRules>> {
-        let text = "SELECT paused, concurrency, depth_max FROM queue WHERE name = ?1";
+        let text = "SELECT paused, concurrency, depth_max FROM windlass_queue WHERE name = ?1";
         self.conn
             .prepare_cached(text)
             .and_then(|mut s| {
@@ -145,8 +146,8 @@ impl Tx<'_, '_> {
         let Some(limit) = limit.filter(|_| claim.wanted != Wanted::Expired) else {
             return Ok(lane.max);
         };
-        let text =
-            "SELECT count(*) FROM lease WHERE lane IN (SELECT id FROM lane WHERE queue = ?1)";
+        let text = "SELECT count(*) FROM windlass_lease
+                    WHERE lane IN (SELECT id FROM windlass_lane WHERE queue = ?1)";
         let running: usize = self
             .conn
             .prepare_cached(text)
@@ -288,7 +289,8 @@ impl Tx<'_, '_> {
 
     /// The lane of a task that is ready now.
     fn ready_lane(&self, id: TaskId) -> Result<Option<i64>> {
-        let text = "SELECT t.lane FROM task t JOIN ready r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
+        let text = "SELECT t.lane FROM windlass_task t
+                    JOIN windlass_ready r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
                     WHERE t.id = ?1";
         self.conn
             .prepare_cached(text)
@@ -395,7 +397,7 @@ impl Tx<'_, '_> {
     /// looking at all leases is cheap.
     fn orphans(&mut self, now: Timestamp) -> Result<Vec<Held>> {
         let text = format!(
-            "SELECT {LEASE} FROM lease e LEFT JOIN node n ON n.id = e.node
+            "SELECT {LEASE} FROM windlass_lease e LEFT JOIN windlass_node n ON n.id = e.node
              WHERE n.id IS NULL OR n.lease_until <= ?1 ORDER BY e.task"
         );
         self.leases(&text, now.as_micros())
@@ -434,7 +436,8 @@ impl Tx<'_, '_> {
         let held: HashMap<TaskId, Token> = renewal.held.iter().copied().collect();
         let mut renewed = Renewed::default();
         let mut known = HashSet::new();
-        let text = format!("SELECT {LEASE} FROM lease e WHERE e.node = ?1 ORDER BY e.task");
+        let text =
+            format!("SELECT {LEASE} FROM windlass_lease e WHERE e.node = ?1 ORDER BY e.task");
         let mine = self.leases(&text, renewal.node.key())?;
         let mut active = mine.len();
         for lease in mine {
@@ -454,7 +457,7 @@ impl Tx<'_, '_> {
             renewal.held.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
         renew_node(&mut node, renewal, &mut renewed, now);
         if renewal.stage == Stage::Leaving && active == 0 {
-            self.run("renew", "DELETE FROM node WHERE id = ?1", params![node.id.key()])?;
+            self.run("renew", "DELETE FROM windlass_node WHERE id = ?1", params![node.id.key()])?;
         } else {
             self.update_node(&node)?;
         }
@@ -464,8 +467,8 @@ impl Tx<'_, '_> {
     pub(super) fn update_node(&self, node: &NodeInfo) -> Result<()> {
         self.run(
             "node",
-            "UPDATE node SET heartbeat_at = ?2, lease_until = ?3, stage = ?4, paused = ?5, consumed = ?6,
-               failed = ?7 WHERE id = ?1",
+            "UPDATE windlass_node SET heartbeat_at = ?2, lease_until = ?3, stage = ?4, paused = ?5,
+               consumed = ?6, failed = ?7 WHERE id = ?1",
             params![
                 node.id.key(),
                 node.heartbeat_at.as_micros(),

@@ -2,7 +2,7 @@
 //! disks may pass, so they are `Unavailable`; everything else SQLite reports
 //! about a statement of ours means that the file is not what we think.
 
-use rusqlite::ErrorCode;
+use rusqlite::{Connection, ErrorCode};
 use windlass_core::{Code, Error};
 
 /// For `.map_err(sql("claim"))`.
@@ -29,6 +29,11 @@ pub(super) fn sql(op: &'static str) -> impl Fn(rusqlite::Error) -> Error {
 /// not: they are decided before anything is written.
 pub(super) fn is_fatal(error: &Error) -> bool {
     matches!(error.code(), Code::StoreUnavailable | Code::Corrupt)
+}
+
+/// What messages call a connection's file.
+pub(super) fn file_of(conn: &Connection) -> &str {
+    conn.path().filter(|path| !path.is_empty()).unwrap_or("the database")
 }
 
 /// The store is closing: its threads are gone.

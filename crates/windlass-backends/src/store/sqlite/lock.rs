@@ -18,6 +18,10 @@ pub(super) struct Ownership {
 impl Ownership {
     pub(super) fn take(database: &Path) -> Result<Ownership> {
         let path = beside(database);
+        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+            let message = format!("the folder {} does not exist; create it", folder.display());
+            return Err(Error::invalid("open", message));
+        }
         let fail = |cause: std::io::Error| {
             Error::unavailable("open", format!("cannot open {}", path.display())).because(cause)
         };

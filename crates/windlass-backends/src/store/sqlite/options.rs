@@ -3,7 +3,7 @@
 //! cannot honour without a word.
 
 use super::error::sql;
-use super::migrate::check_owner;
+use super::migrate::check_file;
 use crate::store::guards::Guards;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -110,8 +110,8 @@ impl SqliteOptions {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = open(&self.path, flags)?;
-        // Before anything is set: a file of others must stay as it is.
-        check_owner(&conn)?;
+        // Before anything is set: a file that is refused stays as it is.
+        check_file(&conn)?;
         let op = sql("open");
         conn.pragma_update(None, "journal_mode", "wal").map_err(&op)?;
         conn.pragma_update(None, "synchronous", self.synchronous.pragma()).map_err(&op)?;

@@ -18,7 +18,8 @@ impl Tx<'_, '_> {
                 for lane in 0..OUTBOX_LANES {
                     self.run(
                         "outbox",
-                        "INSERT INTO outbox_lane (lane, node, until, not_before) VALUES (?1, ?2, ?3, 0)
+                        "INSERT INTO windlass_outbox_lane (lane, node, until, not_before)
+                         VALUES (?1, ?2, ?3, 0)
                          ON CONFLICT (lane) DO UPDATE SET node = ?2, until = ?3
                          WHERE until <= ?4 OR node = ?2",
                         params![lane, node.key(), now.plus(*hold).as_micros(), now.as_micros()],
@@ -30,8 +31,8 @@ impl Tx<'_, '_> {
                 for seq in seqs {
                     self.run(
                         "outbox",
-                        "DELETE FROM outbox WHERE seq = ?1
-                           AND lane IN (SELECT lane FROM outbox_lane WHERE node = ?2)",
+                        "DELETE FROM windlass_outbox WHERE seq = ?1
+                           AND lane IN (SELECT lane FROM windlass_outbox_lane WHERE node = ?2)",
                         params![seq, node.key()],
                     )?;
                 }
@@ -40,8 +41,8 @@ impl Tx<'_, '_> {
             OutboxOp::Later { node, seq, at } => {
                 self.run(
                     "outbox",
-                    "UPDATE outbox_lane SET not_before = ?3 WHERE node = ?2
-                       AND lane = (SELECT lane FROM outbox WHERE seq = ?1)",
+                    "UPDATE windlass_outbox_lane SET not_before = ?3 WHERE node = ?2
+                       AND lane = (SELECT lane FROM windlass_outbox WHERE seq = ?1)",
                     params![seq, node.key(), at.as_micros()],
                 )?;
                 Ok(vec![])
@@ -53,8 +54,8 @@ impl Tx<'_, '_> {
         let mut statement = self
             .conn
             .prepare_cached(
-                "SELECT o.seq, o.lane, o.topic, o.task, o.body FROM outbox o
-                 JOIN outbox_lane l ON l.lane = o.lane
+                "SELECT o.seq, o.lane, o.topic, o.task, o.body FROM windlass_outbox o
+                 JOIN windlass_outbox_lane l ON l.lane = o.lane
                  WHERE l.node = ?1 AND l.not_before <= ?2 ORDER BY o.seq LIMIT ?3",
             )
             .map_err(sql("outbox"))?;

@@ -88,7 +88,7 @@ impl Reader for SqliteStore {
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
         self.read(move |conn, _| {
-            let at = number(conn, "SELECT at FROM due ORDER BY at, id LIMIT 1")?;
+            let at = number(conn, "SELECT at FROM windlass_due ORDER BY at, id LIMIT 1")?;
             Ok(at.map(Timestamp::from_micros))
         })
     }
@@ -99,7 +99,7 @@ impl Reader for SqliteStore {
 
     fn setting(&self, key: String) -> BoxFuture<'_, Result<Option<Json>>> {
         self.read(move |conn, _| {
-            conn.prepare_cached("SELECT value FROM setting WHERE key = ?1")
+            conn.prepare_cached("SELECT value FROM windlass_setting WHERE key = ?1")
                 .and_then(|mut s| {
                     s.query_row([&key], |r| r.get::<_, String>(0).map(Json::trusted)).optional()
                 })
@@ -108,11 +108,11 @@ impl Reader for SqliteStore {
     }
 
     fn schedules(&self) -> BoxFuture<'_, Result<Vec<Schedule>>> {
-        self.read(move |conn, _| bodies(conn, "SELECT body FROM schedule ORDER BY name"))
+        self.read(move |conn, _| bodies(conn, "SELECT body FROM windlass_schedule ORDER BY name"))
     }
 
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
-        self.read(move |conn, _| bodies(conn, "SELECT body FROM rate_limit ORDER BY name"))
+        self.read(move |conn, _| bodies(conn, "SELECT body FROM windlass_rate_limit ORDER BY name"))
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
@@ -195,7 +195,7 @@ fn conditions(
         one_of("t.parent", parents.into_iter().map(TaskId::key).collect());
     }
     if of == Of::DeadLetters {
-        text.push_str(" AND t.id IN (SELECT task FROM dead_letter)");
+        text.push_str(" AND t.id IN (SELECT task FROM windlass_dead_letter)");
     }
     if let Some(states) = query.filter.states() {
         text.push_str(&state_condition(conn, &states)?);
@@ -211,12 +211,12 @@ fn conditions(
 /// A few ready tasks are looked up one by one, a large backlog is met anyway
 /// when the tasks are walked from the newest.
 fn queued_condition(conn: &Connection) -> Result<&'static str> {
-    let text = format!("SELECT count(*) FROM (SELECT 1 FROM ready LIMIT {SCAN_MAX})");
+    let text = format!("SELECT count(*) FROM (SELECT 1 FROM windlass_ready LIMIT {SCAN_MAX})");
     let few = number(conn, &text)?.is_none_or(|n| n.unsigned_abs() < SCAN_MAX as u64);
     Ok(match few {
-        true => " AND t.id IN (SELECT id FROM ready)",
+        true => " AND t.id IN (SELECT id FROM windlass_ready)",
         false => {
-            " AND EXISTS (SELECT 1 FROM ready r
+            " AND EXISTS (SELECT 1 FROM windlass_ready r
                WHERE r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id)"
         }
     })
@@ -228,7 +228,7 @@ fn state_condition(conn: &Connection, states: &[State]) -> Result<String> {
     let has = |state| states.contains(&state);
     // A held or completed task's row keeps the state it was claimed in.
     match states {
-        [State::Running] => return Ok(" AND t.id IN (SELECT task FROM lease)".to_owned()),
+        [State::Running] => return Ok(" AND t.id IN (SELECT task FROM windlass_lease)".to_owned()),
         [State::Queued] => return queued_condition(conn).map(str::to_owned),
         _ => {}
     }
@@ -259,7 +259,8 @@ fn attempts(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Vec<Atte
 
 /// Attempts that have their own row, oldest first.
 pub(super) fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attempt>> {
-    let text = "SELECT token, run, attempt, node, started_at, ended_at, ended, failure, settled FROM attempt
+    let text = "SELECT token, run, attempt, node, started_at, ended_at, ended, failure, settled
+                FROM windlass_attempt
                 WHERE task = ?1 ORDER BY token";
     let mut statement = conn.prepare_cached(text).map_err(sql("attempts"))?;
     let mut rows = statement.query([id.key()]).map_err(sql("attempts"))?;
@@ -284,8 +285,8 @@ pub(super) fn stored_attempts(conn: &Connection, id: TaskId) -> Result<Vec<Attem
 
 fn events(conn: &Connection, after: Position, limit: usize) -> Result<Vec<Event>> {
     // The row that holds the next position may begin before it.
-    let text = "SELECT position, count, body FROM event
-                WHERE position >= coalesce((SELECT max(position) FROM event WHERE position <= ?1), 0)
+    let text = "SELECT position, count, body FROM windlass_event
+                WHERE position >= coalesce((SELECT max(position) FROM windlass_event WHERE position <= ?1), 0)
                 ORDER BY position";
     let mut statement = conn.prepare_cached(text).map_err(sql("events"))?;
     let mut rows = statement.query([after.0.saturating_add(1)]).map_err(sql("events"))?;
@@ -315,15 +316,18 @@ fn counts(conn: &Connection, text: &str) -> Result<BTreeMap<QueueName, u64>> {
 
 fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
     let by_lane = |table: &str| {
-        format!("SELECT l.queue, sum(c.n) FROM lane l JOIN (SELECT lane, count(*) AS n FROM {table} GROUP BY lane) c
-                 ON c.lane = l.id GROUP BY l.queue")
+        format!(
+            "SELECT l.queue, sum(c.n) FROM windlass_lane l
+             JOIN (SELECT lane, count(*) AS n FROM {table} GROUP BY lane) c ON c.lane = l.id
+             GROUP BY l.queue"
+        )
     };
-    let queued = counts(conn, &by_lane("ready"))?;
-    let running = counts(conn, &by_lane("lease"))?;
-    let later = counts(conn, &by_lane("due"))?;
+    let queued = counts(conn, &by_lane("windlass_ready"))?;
+    let running = counts(conn, &by_lane("windlass_lease"))?;
+    let later = counts(conn, &by_lane("windlass_due"))?;
     let text = "SELECT n.queue, coalesce(q.paused, 0), q.concurrency, q.depth_max
-                FROM (SELECT queue FROM lane UNION SELECT name FROM queue) n
-                LEFT JOIN queue q ON q.name = n.queue ORDER BY n.queue";
+                FROM (SELECT queue FROM windlass_lane UNION SELECT name FROM windlass_queue) n
+                LEFT JOIN windlass_queue q ON q.name = n.queue ORDER BY n.queue";
     let mut statement = conn.prepare_cached(text).map_err(sql("queues"))?;
     let rows = statement
         .query_map([], |r| {
@@ -345,7 +349,8 @@ fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
 
 fn nodes(conn: &Connection) -> Result<Vec<NodeInfo>> {
     let text = format!(
-        "SELECT {NODE}, (SELECT count(*) FROM lease e WHERE e.node = n.id) FROM node n ORDER BY n.id"
+        "SELECT {NODE}, (SELECT count(*) FROM windlass_lease e WHERE e.node = n.id)
+         FROM windlass_node n ORDER BY n.id"
     );
     let mut statement = conn.prepare_cached(&text).map_err(sql("nodes"))?;
     let mut rows = statement.query([]).map_err(sql("nodes"))?;
@@ -358,7 +363,7 @@ fn nodes(conn: &Connection) -> Result<Vec<NodeInfo>> {
 }
 
 fn audit(conn: &Connection, before: Option<i64>, limit: usize) -> Result<Vec<AuditRow>> {
-    let text = "SELECT seq, at, who, origin, action, target, outcome FROM audit
+    let text = "SELECT seq, at, who, origin, action, target, outcome FROM windlass_audit
                 WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
     let mut statement = conn.prepare_cached(text).map_err(sql("audit"))?;
     let rows = statement
@@ -386,7 +391,8 @@ fn stats(conn: &Connection) -> Result<Stats> {
             *stats.states.entry(state).or_default() += n;
         }
     };
-    let text = "SELECT state, count(*) FROM task WHERE state NOT IN (3, 16) GROUP BY state";
+    let text =
+        "SELECT state, count(*) FROM windlass_task WHERE state NOT IN (3, 16) GROUP BY state";
     let mut statement = conn.prepare_cached(text).map_err(sql("stats"))?;
     let mut rows = statement.query([]).map_err(sql("stats"))?;
     while let Some(row) = rows.next().map_err(sql("stats"))? {
@@ -395,15 +401,20 @@ fn stats(conn: &Connection) -> Result<Stats> {
         add(State::from_code(code)?, n.unsigned_abs());
     }
     let rolling =
-        "SELECT count(*) FROM task t JOIN ready r ON r.lane = t.lane AND r.rank = -t.priority
+        "SELECT count(*) FROM windlass_task t JOIN windlass_ready r ON r.lane = t.lane AND r.rank = -t.priority
                    AND r.id = t.id WHERE t.state NOT IN (3, 16) AND t.state = 8";
-    add(State::Queued, count("SELECT count(*) FROM ready")?.saturating_sub(count(rolling)?));
-    add(State::Running, count("SELECT count(*) FROM lease WHERE state = 4")?);
-    add(State::Completed, count("SELECT value FROM meta WHERE key = 'completed'")?);
-    stats.dead_letters = count("SELECT count(*) FROM dead_letter")?;
-    stats.outbox = count("SELECT count(*) FROM outbox")?;
-    let newest =
-        number(conn, "SELECT position + count - 1 FROM event ORDER BY position DESC LIMIT 1")?;
+    add(
+        State::Queued,
+        count("SELECT count(*) FROM windlass_ready")?.saturating_sub(count(rolling)?),
+    );
+    add(State::Running, count("SELECT count(*) FROM windlass_lease WHERE state = 4")?);
+    add(State::Completed, count("SELECT value FROM windlass_meta WHERE key = 'completed'")?);
+    stats.dead_letters = count("SELECT count(*) FROM windlass_dead_letter")?;
+    stats.outbox = count("SELECT count(*) FROM windlass_outbox")?;
+    let newest = number(
+        conn,
+        "SELECT position + count - 1 FROM windlass_event ORDER BY position DESC LIMIT 1",
+    )?;
     stats.newest_event = Position(newest.unwrap_or(0));
     Ok(stats)
 }

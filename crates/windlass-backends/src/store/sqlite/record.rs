@@ -170,7 +170,7 @@ impl Tx<'_, '_> {
         for step in &write.steps {
             let undone = step.outcome == StepOutcome::Undone;
             if undone {
-                let text = "UPDATE step SET live = 0 WHERE task = ?1 AND name = ?2";
+                let text = "UPDATE windlass_step SET live = 0 WHERE task = ?1 AND name = ?2";
                 self.run("record", text, params![write.lease.task.key(), step.name])?;
             }
             self.hot.run(
@@ -196,7 +196,8 @@ impl Tx<'_, '_> {
     }
 
     fn finished_steps(&self, task: TaskId) -> Result<usize> {
-        let text = "SELECT count(*) FROM step WHERE task = ?1 AND live AND outcome IN (0, 1)";
+        let text =
+            "SELECT count(*) FROM windlass_step WHERE task = ?1 AND live AND outcome IN (0, 1)";
         self.conn
             .prepare_cached(text)
             .and_then(|mut s| s.query_row([task.key()], |r| r.get(0)))
@@ -208,8 +209,8 @@ impl Tx<'_, '_> {
         let keep = i64::try_from(keep).unwrap_or(i64::MAX);
         self.run(
             "record",
-            "UPDATE step SET live = 0 WHERE task = ?1 AND version IN (
-               SELECT version FROM step WHERE task = ?1 AND live AND outcome IN (0, 1)
+            "UPDATE windlass_step SET live = 0 WHERE task = ?1 AND version IN (
+               SELECT version FROM windlass_step WHERE task = ?1 AND live AND outcome IN (0, 1)
                ORDER BY version LIMIT -1 OFFSET ?2)",
             params![task.key(), keep],
         )?;
@@ -233,7 +234,7 @@ impl Tx<'_, '_> {
         )?;
         // Progress lives in the task's row; absent here means unchanged.
         if let Some(progress) = standing.progress.take() {
-            let text = "UPDATE task SET progress = ?2 WHERE id = ?1";
+            let text = "UPDATE windlass_task SET progress = ?2 WHERE id = ?1";
             self.run("record", text, params![id.key(), Json::of(&progress)?.as_str()])?;
         }
         self.memory.keep_lease(id, held);

@@ -37,7 +37,7 @@ impl Lanes {
             return Ok(names.clone());
         }
         let names = conn
-            .prepare_cached("SELECT queue, kind FROM lane WHERE id = ?1")
+            .prepare_cached("SELECT queue, kind FROM windlass_lane WHERE id = ?1")
             .and_then(|mut s| {
                 s.query_row([lane], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))
             })
@@ -58,7 +58,7 @@ impl Lanes {
             return Ok(Some(*lane));
         }
         let lane = conn
-            .prepare_cached("SELECT id FROM lane WHERE queue = ?1 AND kind = ?2")
+            .prepare_cached("SELECT id FROM windlass_lane WHERE queue = ?1 AND kind = ?2")
             .and_then(|mut s| s.query_row([queue.as_str(), kind.as_str()], |r| r.get(0)).optional())
             .map_err(sql("lane"))?;
         if let Some(lane) = lane {
@@ -77,7 +77,7 @@ impl Lanes {
         if let Some(lane) = self.find(conn, queue, kind)? {
             return Ok(lane);
         }
-        conn.prepare_cached("INSERT INTO lane (queue, kind) VALUES (?1, ?2)")
+        conn.prepare_cached("INSERT INTO windlass_lane (queue, kind) VALUES (?1, ?2)")
             .and_then(|mut s| s.execute([queue.as_str(), kind.as_str()]))
             .map_err(sql("lane"))?;
         let lane = conn.last_insert_rowid();
@@ -92,7 +92,7 @@ impl Lanes {
         queue: &QueueName,
     ) -> Result<Vec<(i64, Kind)>> {
         let mut statement = conn
-            .prepare_cached("SELECT id, kind FROM lane WHERE queue = ?1")
+            .prepare_cached("SELECT id, kind FROM windlass_lane WHERE queue = ?1")
             .map_err(sql("lane"))?;
         let rows = statement
             .query_map([queue.as_str()], |r| Ok((r.get(0)?, Kind::trusted(r.get::<_, String>(1)?))))
@@ -312,8 +312,8 @@ fn lay_done(task: &mut Task, row: &Row<'_>, at: usize) -> Result<()> {
 /// Selects whole tasks; conditions follow. Read by [`whole_task`].
 pub(super) static WHOLE: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT {TASK}, {LEASE}, {DONE} FROM task t LEFT JOIN lease e ON e.task = t.id
-         LEFT JOIN done d ON d.id = t.id"
+        "SELECT {TASK}, {LEASE}, {DONE} FROM windlass_task t LEFT JOIN windlass_lease e ON e.task = t.id
+         LEFT JOIN windlass_done d ON d.id = t.id"
     )
 });
 
@@ -373,7 +373,9 @@ pub(super) fn step_from(row: &Row<'_>) -> Result<StepEntry> {
 /// All steps ever recorded for a task, in order.
 pub(super) fn steps_of(conn: &Connection, task: TaskId) -> Result<Vec<StepEntry>> {
     let mut statement = conn
-        .prepare_cached(&format!("SELECT {STEP} FROM step WHERE task = ?1 ORDER BY version"))
+        .prepare_cached(&format!(
+            "SELECT {STEP} FROM windlass_step WHERE task = ?1 ORDER BY version"
+        ))
         .map_err(sql("steps"))?;
     let mut rows = statement.query(params![task.key()]).map_err(sql("steps"))?;
     let mut steps = vec![];

@@ -19,11 +19,11 @@ impl Tx<'_, '_> {
         check_setting(setting)?;
         match setting {
             Setting::Value { key, value: Some(value) } => {
-                let text = "INSERT OR REPLACE INTO setting (key, value) VALUES (?1, ?2)";
+                let text = "INSERT OR REPLACE INTO windlass_setting (key, value) VALUES (?1, ?2)";
                 self.run("put", text, params![key, value.as_str()])?;
             }
             Setting::Value { key, value: None } => {
-                self.run("put", "DELETE FROM setting WHERE key = ?1", params![key])?;
+                self.run("put", "DELETE FROM windlass_setting WHERE key = ?1", params![key])?;
             }
             Setting::Schedule(schedule) => {
                 let mut schedule = schedule.clone();
@@ -32,15 +32,21 @@ impl Tx<'_, '_> {
                 self.put_schedule(&schedule)?;
             }
             Setting::DeleteSchedule(name) => {
-                self.run("put", "DELETE FROM schedule WHERE name = ?1", params![name])?;
+                self.run("put", "DELETE FROM windlass_schedule WHERE name = ?1", params![name])?;
             }
             Setting::Limit(limit) => {
-                let text = "INSERT OR REPLACE INTO rate_limit (name, body) VALUES (?1, ?2)";
+                let text =
+                    "INSERT OR REPLACE INTO windlass_rate_limit (name, body) VALUES (?1, ?2)";
                 self.run("put", text, params![limit.name, Json::of(limit)?.as_str()])?;
                 self.out.push(limit_event(&limit.name, now));
             }
             Setting::DeleteLimit(name) => {
-                if self.run("put", "DELETE FROM rate_limit WHERE name = ?1", params![name])? > 0 {
+                if self.run(
+                    "put",
+                    "DELETE FROM windlass_rate_limit WHERE name = ?1",
+                    params![name],
+                )? > 0
+                {
                     self.out.push(limit_event(name, now));
                 }
             }
@@ -53,14 +59,14 @@ impl Tx<'_, '_> {
     fn schedule(&self, name: &str) -> Result<Option<Schedule>> {
         let body: Option<String> = self
             .conn
-            .prepare_cached("SELECT body FROM schedule WHERE name = ?1")
+            .prepare_cached("SELECT body FROM windlass_schedule WHERE name = ?1")
             .and_then(|mut s| s.query_row([name], |r| r.get(0)).optional())
             .map_err(sql("schedule"))?;
         body.map(|body| Json::trusted(body).to()).transpose()
     }
 
     fn put_schedule(&self, schedule: &Schedule) -> Result<()> {
-        let text = "INSERT OR REPLACE INTO schedule (name, body) VALUES (?1, ?2)";
+        let text = "INSERT OR REPLACE INTO windlass_schedule (name, body) VALUES (?1, ?2)";
         self.run("schedule", text, params![schedule.name, Json::of(schedule)?.as_str()])?;
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Tx<'_, '_> {
         }
         self.completed += i64::from(ends && after.state == State::Completed);
         if clears_checkpoint(after.state) && after.version.0 > 0 {
-            let text = "UPDATE step SET live = 0, output = NULL WHERE task = ?1";
+            let text = "UPDATE windlass_step SET live = 0, output = NULL WHERE task = ?1";
             self.run("record", text, params![card.id.key()])?;
         }
         self.keep_dead_letter(card.id, before.state, after.state)
@@ -76,14 +76,18 @@ impl Tx<'_, '_> {
 
     fn keep_dead_letter(&mut self, id: TaskId, before: State, after: State) -> Result<()> {
         if before == State::Failed && after != State::Failed {
-            self.run("record", "DELETE FROM dead_letter WHERE task = ?1", params![id.key()])?;
+            self.run(
+                "record",
+                "DELETE FROM windlass_dead_letter WHERE task = ?1",
+                params![id.key()],
+            )?;
         }
         if after != State::Failed || before == State::Failed {
             return Ok(());
         }
         self.run(
             "record",
-            "INSERT OR REPLACE INTO dead_letter (task) VALUES (?1)",
+            "INSERT OR REPLACE INTO windlass_dead_letter (task) VALUES (?1)",
             params![id.key()],
         )?;
         if self.outbox_rule()?.dead_letters {
@@ -101,7 +105,11 @@ impl Tx<'_, '_> {
             let failure = before.failure.clone().filter(|_| before.state == State::Failed);
             self.archive_attempt(id, &attempt_of(before, end, failure))?;
         }
-        self.run("change", "UPDATE task SET children = NULL WHERE id = ?1", params![id.key()])?;
+        self.run(
+            "change",
+            "UPDATE windlass_task SET children = NULL WHERE id = ?1",
+            params![id.key()],
+        )?;
         Ok(())
     }
 
@@ -111,7 +119,7 @@ impl Tx<'_, '_> {
         // A task may end without a lease after an attempt that has its row.
         self.run(
             "record",
-            "INSERT OR IGNORE INTO attempt
+            "INSERT OR IGNORE INTO windlass_attempt
                (task, token, run, attempt, node, started_at, ended_at, ended, settled, failure)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
@@ -133,8 +141,8 @@ impl Tx<'_, '_> {
     fn give_unique_back(&self, id: TaskId) -> Result<()> {
         self.run(
             "record",
-            "DELETE FROM unique_key WHERE task = ?1 AND until IS NULL AND key =
-               (SELECT json_extract(extras, '$.unique.key') FROM task WHERE id = ?1)",
+            "DELETE FROM windlass_unique_key WHERE task = ?1 AND until IS NULL AND key =
+               (SELECT json_extract(extras, '$.unique.key') FROM windlass_task WHERE id = ?1)",
             params![id.key()],
         )?;
         Ok(())
@@ -148,9 +156,9 @@ impl Tx<'_, '_> {
         let children = text(s.children.as_ref().map(Json::of))?;
         self.run(
             "record",
-            "UPDATE task SET state = ?2, due_at = ?3, updated_at = ?4, started_at = ?5, finished_at = ?6,
-               node = ?7, run = ?8, attempt = ?9, retries = ?10, crashes = ?11, token = ?12, version = ?13,
-               event_n = ?14, has_children = ?15, held_from = ?16, waiting_on = ?17, settled = ?22,
+            "UPDATE windlass_task SET state = ?2, due_at = ?3, updated_at = ?4, started_at = ?5,
+               finished_at = ?6, node = ?7, run = ?8, attempt = ?9, retries = ?10, crashes = ?11,
+               token = ?12, version = ?13, event_n = ?14, has_children = ?15, held_from = ?16, waiting_on = ?17, settled = ?22,
                progress = coalesce(?18, progress), failure = coalesce(?19, failure),
                children = coalesce(?20, children), result = ?21
              WHERE id = ?1",
@@ -212,7 +220,7 @@ impl Tx<'_, '_> {
                 self.hot.run(Hot::EnterReady, params![lane, -card.priority, card.id.key()])?;
             }
             Place::Due(at) => {
-                let text = "INSERT OR IGNORE INTO due (at, id, lane) VALUES (?1, ?2, ?3)";
+                let text = "INSERT OR IGNORE INTO windlass_due (at, id, lane) VALUES (?1, ?2, ?3)";
                 self.run("due", text, params![at.as_micros(), card.id.key(), lane])?;
             }
         }
@@ -227,7 +235,7 @@ impl Tx<'_, '_> {
                 self.hot.run(Hot::LeaveLease, [card.id.key()])?
             }
             Place::Due(at) => {
-                let text = "DELETE FROM due WHERE at = ?1 AND id = ?2";
+                let text = "DELETE FROM windlass_due WHERE at = ?1 AND id = ?2";
                 self.run("due", text, params![at.as_micros(), card.id.key()])?
             }
             Place::Ready => {
@@ -245,7 +253,9 @@ impl Tx<'_, '_> {
 /// Counts children from their rows.
 pub(super) fn totals(conn: &rusqlite::Connection, parent: TaskId) -> Result<Totals> {
     let mut statement = conn
-        .prepare_cached("SELECT state, count(*) FROM task WHERE parent = ?1 GROUP BY state")
+        .prepare_cached(
+            "SELECT state, count(*) FROM windlass_task WHERE parent = ?1 GROUP BY state",
+        )
         .map_err(sql("children"))?;
     let mut rows = statement.query([parent.key()]).map_err(sql("children"))?;
     let mut totals = Totals::default();

@@ -114,7 +114,9 @@ impl Tx<'_, '_> {
     /// Body and answer of an idempotency key that lives.
     fn answered(&self, key: &str, now: Timestamp) -> Result<Option<(u128, TaskId)>> {
         self.conn
-            .prepare_cached("SELECT body, task FROM idempotency WHERE key = ?1 AND until > ?2")
+            .prepare_cached(
+                "SELECT body, task FROM windlass_idempotency WHERE key = ?1 AND until > ?2",
+            )
             .and_then(|mut s| {
                 s.query_row(params![key, now.as_micros()], |r| {
                     Ok((u128::from_be_bytes(r.get(0)?), TaskId::from_key(r.get(1)?)))
@@ -127,7 +129,7 @@ impl Tx<'_, '_> {
     pub(super) fn unique_holder(&self, key: &str, now: Timestamp) -> Result<Option<TaskId>> {
         self.conn
             .prepare_cached(
-                "SELECT task FROM unique_key WHERE key = ?1 AND (until IS NULL OR until > ?2)",
+                "SELECT task FROM windlass_unique_key WHERE key = ?1 AND (until IS NULL OR until > ?2)",
             )
             .and_then(|mut s| {
                 s.query_row(params![key, now.as_micros()], |r| r.get(0).map(TaskId::from_key))
@@ -138,7 +140,7 @@ impl Tx<'_, '_> {
 
     pub(super) fn child(&self, parent: TaskId, key: &str) -> Result<Option<TaskId>> {
         self.conn
-            .prepare_cached("SELECT id FROM task WHERE parent = ?1 AND child_key = ?2")
+            .prepare_cached("SELECT id FROM windlass_task WHERE parent = ?1 AND child_key = ?2")
             .and_then(|mut s| {
                 s.query_row(params![parent.key(), key], |r| r.get(0).map(TaskId::from_key))
                     .optional()
@@ -192,8 +194,10 @@ impl Tx<'_, '_> {
         let count: i64 = self
             .conn
             .prepare_cached(
-                "SELECT (SELECT count(*) FROM ready WHERE lane IN (SELECT id FROM lane WHERE queue = ?1))
-                      + (SELECT count(*) FROM due WHERE lane IN (SELECT id FROM lane WHERE queue = ?1))",
+                "SELECT (SELECT count(*) FROM windlass_ready
+                         WHERE lane IN (SELECT id FROM windlass_lane WHERE queue = ?1))
+                      + (SELECT count(*) FROM windlass_due
+                         WHERE lane IN (SELECT id FROM windlass_lane WHERE queue = ?1))",
             )
             .and_then(|mut s| s.query_row([queue.as_str()], |r| r.get(0)))
             .map_err(sql("submit"))?;
@@ -212,7 +216,7 @@ impl Tx<'_, '_> {
         self.completed += i64::from(state == State::Completed);
         self.enter(standing.place(), lane, &card)?;
         if let Some(at) = deadline.filter(|_| !state.is_ended()) {
-            let text = "INSERT INTO deadline (at, id) VALUES (?1, ?2)";
+            let text = "INSERT INTO windlass_deadline (at, id) VALUES (?1, ?2)";
             self.run("submit", text, params![at.as_micros(), new.id.key()])?;
         }
         self.insert_keys(new, state, now)?;
@@ -278,7 +282,7 @@ impl Tx<'_, '_> {
         if let Some(idem) = &new.idempotency {
             self.run(
                 "submit",
-                "INSERT OR REPLACE INTO idempotency (key, body, task, until) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT OR REPLACE INTO windlass_idempotency (key, body, task, until) VALUES (?1, ?2, ?3, ?4)",
                 params![idem.key, idem.body.to_be_bytes(), answer.key(), now.plus(idem.ttl).as_micros()],
             )?;
         }
@@ -287,15 +291,16 @@ impl Tx<'_, '_> {
 
     pub(super) fn take_unique(&self, unique: &Unique, id: TaskId, now: Timestamp) -> Result<()> {
         let until = unique.for_.map(|d| now.plus(d).as_micros());
-        let text = "INSERT OR REPLACE INTO unique_key (key, task, until) VALUES (?1, ?2, ?3)";
+        let text =
+            "INSERT OR REPLACE INTO windlass_unique_key (key, task, until) VALUES (?1, ?2, ?3)";
         self.run("submit", text, params![unique.key, id.key(), until])?;
         Ok(())
     }
 
     fn mark_parent(&mut self, parent: TaskId, child: State) -> Result<()> {
         for text in [
-            "UPDATE task SET has_children = 1 WHERE id = ?1",
-            "UPDATE lease SET has_children = 1 WHERE task = ?1",
+            "UPDATE windlass_task SET has_children = 1 WHERE id = ?1",
+            "UPDATE windlass_lease SET has_children = 1 WHERE task = ?1",
         ] {
             self.run("submit", text, params![parent.key()])?;
         }
@@ -309,7 +314,7 @@ impl Tx<'_, '_> {
     pub(super) fn judge_later(&self, parent: TaskId) -> Result<()> {
         self.run(
             "children",
-            "INSERT OR IGNORE INTO parent_due (parent) VALUES (?1)",
+            "INSERT OR IGNORE INTO windlass_parent_due (parent) VALUES (?1)",
             params![parent.key()],
         )?;
         Ok(())

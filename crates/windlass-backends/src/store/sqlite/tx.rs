@@ -126,7 +126,7 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// Writes what the transaction collected; the last thing before its commit.
     pub(super) fn finish(&mut self) -> Result<()> {
         if self.completed != 0 {
-            let text = "INSERT INTO meta (key, value) VALUES ('completed', ?1)
+            let text = "INSERT INTO windlass_meta (key, value) VALUES ('completed', ?1)
                         ON CONFLICT (key) DO UPDATE SET value = value + ?1";
             self.run("meta", text, params![self.completed])?;
         }
@@ -212,7 +212,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         };
         self.run(
             "outbox",
-            "INSERT INTO outbox (lane, topic, task, body) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO windlass_outbox (lane, topic, task, body) VALUES (?1, ?2, ?3, ?4)",
             params![outbox_lane(task), topic, task.map(TaskId::key), body.as_str()],
         )?;
         Ok(())
@@ -220,7 +220,7 @@ impl<'t, 'c> Tx<'t, 'c> {
 
     pub(super) fn meta(&self, key: &str) -> Result<Option<i64>> {
         self.conn
-            .prepare_cached("SELECT value FROM meta WHERE key = ?1")
+            .prepare_cached("SELECT value FROM windlass_meta WHERE key = ?1")
             .and_then(|mut s| s.query_row([key], |r| r.get(0)).optional())
             .map_err(sql("meta"))
     }
@@ -228,7 +228,7 @@ impl<'t, 'c> Tx<'t, 'c> {
     pub(super) fn set_meta(&self, key: &str, value: i64) -> Result<()> {
         self.run(
             "meta",
-            "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)",
+            "INSERT OR REPLACE INTO windlass_meta (key, value) VALUES (?1, ?2)",
             params![key, value],
         )?;
         Ok(())

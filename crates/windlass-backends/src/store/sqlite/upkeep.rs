@@ -43,7 +43,7 @@ impl Tx<'_, '_> {
     }
 
     fn promote(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
-        let text = "SELECT id FROM due WHERE at <= ?1 ORDER BY at, id LIMIT ?2";
+        let text = "SELECT id FROM windlass_due WHERE at <= ?1 ORDER BY at, id LIMIT ?2";
         let due = self.ids(text, params![now.as_micros(), limit + 1])?;
         let mut upkept = Upkept { more: due.len() > limit, ..Upkept::default() };
         for id in due.into_iter().take(limit) {
@@ -62,7 +62,7 @@ impl Tx<'_, '_> {
     fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
         // The deadline of a task that is paused before its first start waits
         // with it; all others are over now, one way or the other.
-        let text = "SELECT d.id FROM deadline d JOIN task t ON t.id = d.id
+        let text = "SELECT d.id FROM windlass_deadline d JOIN windlass_task t ON t.id = d.id
                     WHERE d.at < ?1 AND NOT (t.state = 7 AND t.attempt = 0)
                     ORDER BY d.at, d.id LIMIT ?2";
         let late = self.ids(text, params![now.as_micros(), limit + 1])?;
@@ -70,7 +70,7 @@ impl Tx<'_, '_> {
         for id in late.into_iter().take(limit) {
             let (task, lane) = self.task(id)?.ok_or_else(|| gone(id))?;
             let deadline = task.deadline.unwrap_or(now);
-            let text = "DELETE FROM deadline WHERE at = ?1 AND id = ?2";
+            let text = "DELETE FROM windlass_deadline WHERE at = ?1 AND id = ?2";
             self.run("expire", text, params![deadline.as_micros(), id.key()])?;
             if !task.standing.is_expired(task.deadline, now) {
                 continue;
@@ -86,7 +86,8 @@ impl Tx<'_, '_> {
 
     fn judge_parents(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
         let mut upkept = Upkept::default();
-        let due = self.ids("SELECT parent FROM parent_due ORDER BY parent LIMIT 1000", [])?;
+        let due =
+            self.ids("SELECT parent FROM windlass_parent_due ORDER BY parent LIMIT 1000", [])?;
         upkept.more = due.len() == LIST_PIECE;
         for id in due {
             if upkept.done >= limit {
@@ -106,7 +107,7 @@ impl Tx<'_, '_> {
             if !ended {
                 self.run(
                     "children",
-                    "DELETE FROM parent_due WHERE parent = ?1",
+                    "DELETE FROM windlass_parent_due WHERE parent = ?1",
                     params![id.key()],
                 )?;
             }
@@ -148,7 +149,7 @@ impl Tx<'_, '_> {
     ) -> Result<bool> {
         // Not those that were asked already, and not those that roll back: they
         // end by themselves.
-        let text = "SELECT t.id FROM task t LEFT JOIN lease e ON e.task = t.id
+        let text = "SELECT t.id FROM windlass_task t LEFT JOIN windlass_lease e ON e.task = t.id
                     WHERE t.parent = ?1 AND t.state < 16 AND t.state <> 8
                       AND (e.task IS NULL OR NOT e.requests & 1)
                     ORDER BY t.child_key LIMIT ?2";
@@ -182,11 +183,13 @@ impl Tx<'_, '_> {
             .prepare_cached(
                 "SELECT t.id, coalesce((t.state >= 16 OR o.id IS NOT NULL)
                    AND coalesce(o.finished_at, t.finished_at) < CASE WHEN d.task IS NULL THEN ?3 ELSE ?4 END
-                   AND NOT EXISTS (SELECT 1 FROM task p WHERE p.id = t.parent)
-                   AND NOT EXISTS (SELECT 1 FROM idempotency i WHERE i.task = t.id AND i.until > ?5)
-                   AND NOT EXISTS (SELECT 1 FROM unique_key u WHERE u.key = json_extract(t.extras, '$.unique.key')
+                   AND NOT EXISTS (SELECT 1 FROM windlass_task p WHERE p.id = t.parent)
+                   AND NOT EXISTS (SELECT 1 FROM windlass_idempotency i WHERE i.task = t.id AND i.until > ?5)
+                   AND NOT EXISTS (SELECT 1 FROM windlass_unique_key u
+                                   WHERE u.key = json_extract(t.extras, '$.unique.key')
                                    AND u.task = t.id AND u.until > ?5), 0)
-                 FROM task t LEFT JOIN dead_letter d ON d.task = t.id LEFT JOIN done o ON o.id = t.id
+                 FROM windlass_task t LEFT JOIN windlass_dead_letter d ON d.task = t.id
+                 LEFT JOIN windlass_done o ON o.id = t.id
                  WHERE t.id > ?1 AND t.id < ?6 ORDER BY t.id LIMIT ?2",
             )
             .map_err(sql("purge"))?;
@@ -224,13 +227,14 @@ impl Tx<'_, '_> {
         let state = self.state_of(TaskId::from_key(id))?;
         self.completed -= i64::from(state == Some(State::Completed));
         for text in [
-            "DELETE FROM step WHERE task = ?1",
-            "DELETE FROM attempt WHERE task = ?1",
-            "DELETE FROM dead_letter WHERE task = ?1",
-            "DELETE FROM parent_due WHERE parent = ?1",
-            "DELETE FROM deadline WHERE at = (SELECT deadline FROM task WHERE id = ?1) AND id = ?1",
-            "DELETE FROM done WHERE id = ?1",
-            "DELETE FROM task WHERE id = ?1",
+            "DELETE FROM windlass_step WHERE task = ?1",
+            "DELETE FROM windlass_attempt WHERE task = ?1",
+            "DELETE FROM windlass_dead_letter WHERE task = ?1",
+            "DELETE FROM windlass_parent_due WHERE parent = ?1",
+            "DELETE FROM windlass_deadline
+               WHERE at = (SELECT deadline FROM windlass_task WHERE id = ?1) AND id = ?1",
+            "DELETE FROM windlass_done WHERE id = ?1",
+            "DELETE FROM windlass_task WHERE id = ?1",
         ] {
             self.run("purge", text, params![id])?;
         }
@@ -240,18 +244,19 @@ impl Tx<'_, '_> {
     /// True when more is left.
     fn purge_lists(&self, retention: &Retention, now: Timestamp) -> Result<bool> {
         // The newest row stays: its position is where numbering goes on.
-        let text = "DELETE FROM event WHERE position IN (
-              SELECT position FROM event WHERE position < (SELECT max(position) FROM event)
+        let text = "DELETE FROM windlass_event WHERE position IN (
+              SELECT position FROM windlass_event WHERE position < (SELECT max(position) FROM windlass_event)
               ORDER BY position LIMIT 1000) AND at < ?1";
         let events = self.run("purge", text, params![now.minus(retention.events).as_micros()])?;
-        let text = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT 1000) AND at < ?1";
+        let text = "DELETE FROM windlass_audit WHERE seq IN (
+              SELECT seq FROM windlass_audit ORDER BY seq LIMIT 1000) AND at < ?1";
         let audit = self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
         Ok(events.max(audit) == LIST_PIECE)
     }
 
     fn forget_keys(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
         let (mut done, mut more) = (0, false);
-        for table in ["idempotency", "unique_key"] {
+        for table in ["windlass_idempotency", "windlass_unique_key"] {
             let over = format!("SELECT key FROM {table} WHERE until <= ?1");
             let text = format!("DELETE FROM {table} WHERE key IN ({over} LIMIT ?2)");
             done += self.run("keys", &text, params![now.as_micros(), limit - done])?;
@@ -263,18 +268,21 @@ impl Tx<'_, '_> {
     }
 
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
-        let text =
-            "SELECT id FROM node WHERE lease_until <= ?1 AND NOT announced ORDER BY id LIMIT ?2";
+        let text = "SELECT id FROM windlass_node WHERE lease_until <= ?1 AND NOT announced ORDER BY id LIMIT ?2";
         let lost = self.ids(text, params![now.as_micros(), limit + 1])?;
         let more = lost.len() > limit;
         let mut done = lost.len().min(limit);
         for id in lost.into_iter().take(limit) {
             let node = NodeId::from_key(id.key());
             self.out.push(node_event(EventName::NodeLost, node, now));
-            self.run("nodes", "UPDATE node SET announced = 1 WHERE id = ?1", params![id.key()])?;
+            self.run(
+                "nodes",
+                "UPDATE windlass_node SET announced = 1 WHERE id = ?1",
+                params![id.key()],
+            )?;
         }
-        let text = "DELETE FROM node WHERE lease_until <= ?1 AND announced
-                    AND id NOT IN (SELECT node FROM lease)";
+        let text = "DELETE FROM windlass_node WHERE lease_until <= ?1 AND announced
+                    AND id NOT IN (SELECT node FROM windlass_lease)";
         done += self.run("nodes", text, params![now.minus(NODE_KEPT).as_micros()])?;
         Ok(Upkept { done, more, ready: vec![] })
     }
