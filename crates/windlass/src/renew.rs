@@ -3,6 +3,7 @@
 //! When the lease cannot be renewed in time this node fences itself by its own
 //! monotonic clock, drops everything and joins again under a new identity.
 
+use crate::crash::crash_point;
 use crate::parts::{Parts, Phase, bump};
 use crate::wake::Wake;
 use std::collections::HashMap;
@@ -122,6 +123,7 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
     };
     let sent = parts.clock.uptime();
     let joined = parts.store.join(node, parts.now()).await?;
+    crash_point("join.answered");
     parts.take_identity(joined);
     parts.renewed(sent);
     Ok(joined)
