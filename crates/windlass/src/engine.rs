@@ -292,6 +292,7 @@ impl Engine {
         if !self.idle_by(until).await {
             self.release_running().await;
         }
+        parts.enter(Phase::Leaving);
         let left = beat_once(parts, Stage::Leaving).await;
         if let Err(error) = &left {
             tracing::warn!(%error, "could not say good-bye; the lease will end by itself");

@@ -30,6 +30,8 @@ pub(crate) enum Phase {
     Serving,
     /// Takes no new work; what runs may finish.
     Draining,
+    /// Says good-bye to the store: nothing may renew or join any more.
+    Leaving,
     /// Every loop ends.
     Stopped,
 }
