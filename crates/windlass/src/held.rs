@@ -20,6 +20,8 @@ struct Table {
     runs: HashMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
+    /// The engine is stopping: what a claim still brings is not held.
+    closed: bool,
 }
 
 impl Held {
@@ -30,11 +32,25 @@ impl Held {
         ClaimNo(table.claims)
     }
 
-    /// The claim was answered with these, or given up.
-    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) {
+    /// The claim was answered with these. `false`: none of them is held, and
+    /// the next heartbeat gives them back.
+    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) -> bool {
         let mut table = self.table.lock();
-        table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
         table.answered = table.answered.max(claim);
+        if !table.closed {
+            table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
+        }
+        !table.closed
+    }
+
+    /// The claim was given up: what it may have brought is not held.
+    pub(crate) fn gave_up(&self, claim: ClaimNo) {
+        self.answered(claim, &[]);
+    }
+
+    /// From now on nothing is added.
+    pub(crate) fn close(&self) {
+        self.table.lock().closed = true;
     }
 
     /// For the heartbeat.
