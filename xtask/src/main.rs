@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks there")]
 
 mod bench;
+mod crash;
 mod deny;
 mod root;
 mod stop;
@@ -23,6 +24,7 @@ const COMMANDS: &[(&str, &str, Run)] = &[
     ("test", "formatting, lints and every test, with totals", test::run),
     ("tidy", "the house rules (--ratchet: rewrite the size exceptions)", tidy::run),
     ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
+    ("crash", "processes die: [--rounds N] [--points N] [--sigterm N] [--seed S]", crash::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -70,6 +72,12 @@ mod tests {
             "help x",
             "bench",
             "bench x",
+            "crash 200",
+            "crash --rounds",
+            "crash --rounds 0",
+            "crash --rounds many",
+            "crash --seed",
+            "crash --signals 3",
         ] {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let stop = dispatch(&args).expect_err("must be refused");

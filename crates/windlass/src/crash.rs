@@ -2,16 +2,22 @@
 //! the feature `crash-points` they are nothing. With it, the environment
 //! variable `WINDLASS_CRASH_AT=name:n` aborts at the n-th visit of that point.
 
-/// Every point, for tests that must reach all of them.
+/// Every point, for tests that must reach all of them, in the order of the path.
+/// `record.*` is around the store's transaction of a batch that holds a step or
+/// an end; `step.*` and `settle.*` are what one attempt sees of it.
 #[cfg(feature = "crash-points")]
 pub const CRASH_POINTS: &[&str] = &[
+    "join.answered",
     "submit.committed",
     "claim.answered",
-    "step.sent",
+    "step.before",
+    "record.step.before",
+    "record.step.after",
     "step.recorded",
     "settle.before",
-    "record.before",
-    "record.after",
+    "record.end.before",
+    "record.end.after",
+    "settle.recorded",
 ];
 
 #[cfg(feature = "crash-points")]

@@ -131,6 +131,7 @@ impl Desk {
                 let runs: Vec<_> = claimed.into_iter().filter_map(|c| self.run(c)).collect();
                 let first = parts.held.len() == 0;
                 if !parts.held.answered(number, &runs) {
+                    parts.renew_now.notify_one();
                     return None;
                 }
                 if first {
@@ -142,7 +143,7 @@ impl Desk {
             Err(error) => {
                 // The answer may be lost, not the claim: the next heartbeat
                 // gives back what this node does not know it has.
-                parts.held.answered(number, &[]);
+                parts.held.gave_up(number);
                 parts.renew_now.notify_one();
                 match error.kind() {
                     ErrorKind::LeaseLost => tracing::warn!(%error, "claim refused"),

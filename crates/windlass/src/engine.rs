@@ -288,6 +288,8 @@ impl Engine {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let parts = &self.parts;
         parts.enter(Phase::Draining);
+        // A claim on its way would bring tasks that nobody here gives back.
+        parts.held.close();
         self.release_waiting().await;
         let until = parts.clock.uptime() + grace;
         if !self.idle_by(until).await {

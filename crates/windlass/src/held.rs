@@ -20,7 +20,7 @@ struct Table {
     runs: HashMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
-    /// The node owns nothing and must not take anything in.
+    /// The node lost its lease or the engine is stopping: nothing is taken in.
     closed: bool,
 }
 
@@ -32,15 +32,25 @@ impl Held {
         ClaimNo(table.claims)
     }
 
-    /// The claim was answered with these, or given up. `false`: this node lost
-    /// its lease meanwhile, and the answer is worth nothing.
+    /// The claim was answered with these. `false`: none of them is held, and
+    /// the next heartbeat gives them back.
     pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) -> bool {
         let mut table = self.table.lock();
+        table.answered = table.answered.max(claim);
         if !table.closed {
             table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
-            table.answered = table.answered.max(claim);
         }
         !table.closed
+    }
+
+    /// The claim was given up: what it may have brought is not held.
+    pub(crate) fn gave_up(&self, claim: ClaimNo) {
+        self.answered(claim, &[]);
+    }
+
+    /// From now on nothing is added.
+    pub(crate) fn close(&self) {
+        self.table.lock().closed = true;
     }
 
     /// For the heartbeat.
@@ -67,7 +77,7 @@ impl Held {
     }
 
     /// Forgets everything and takes nothing in: this node owns nothing any more.
-    pub(crate) fn close(&self) -> Vec<Arc<Run>> {
+    pub(crate) fn clear(&self) -> Vec<Arc<Run>> {
         let mut table = self.table.lock();
         table.closed = true;
         table.runs.drain().map(|(_, run)| run).collect()

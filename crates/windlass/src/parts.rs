@@ -30,7 +30,7 @@ pub(crate) enum Phase {
     Serving,
     /// Takes no new work; what runs may finish.
     Draining,
-    /// Says good-bye: no heartbeat any more.
+    /// Says good-bye to the store: nothing may renew or join any more.
     Leaving,
     /// Every loop ends.
     Stopped,
@@ -195,7 +195,7 @@ impl Parts {
     /// Everything held is lost: handlers are cancelled, nothing is written.
     pub(crate) fn fence(&self) {
         self.fence_at.store(0, Ordering::Release);
-        let lost = self.held.close();
+        let lost = self.held.clear();
         bump(&self.counters.leases_lost, lost.len() as u64);
         for run in lost {
             run.fence();

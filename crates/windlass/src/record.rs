@@ -105,12 +105,12 @@ pub(crate) async fn record(parts: Arc<Parts>, mut entries: Entries) {
 }
 
 async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
-    crash_point("record.before");
+    may_die(&batch, "record.step.before", "record.end.before");
     let answers = tokio::select! {
         answers = write_batch(parts, &batch) => answers,
         () = parts.reached(Phase::Stopped) => return,
     };
-    crash_point("record.after");
+    may_die(&batch, "record.step.after", "record.end.after");
     let mut again = vec![];
     for (entry, answer) in batch.into_iter().zip(answers) {
         if let Err(refused) = &answer
@@ -134,6 +134,19 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
     }
     if !again.is_empty() {
         Box::pin(flush(parts, again)).await;
+    }
+}
+
+/// A test may let the process die here, by what the batch holds.
+fn may_die(batch: &[Entry], with_step: &'static str, with_end: &'static str) {
+    if !cfg!(feature = "crash-points") {
+        return;
+    }
+    if batch.iter().any(|entry| !entry.write.steps.is_empty()) {
+        crash_point(with_step);
+    }
+    if batch.iter().any(|entry| entry.write.settle.is_some()) {
+        crash_point(with_end);
     }
 }
 
@@ -166,6 +179,7 @@ async fn write_batch(parts: &Parts, batch: &[Entry]) -> Vec<Result<Written>> {
 fn ended(parts: &Parts, run: Arc<Run>, write: &Write, answer: Result<Written>) -> Option<Entry> {
     match answer {
         Ok(written) => {
+            crash_point("settle.recorded");
             parts.held.remove(&run);
             settled(parts, &run, write, written);
             None

@@ -3,6 +3,7 @@
 //! When the lease cannot be renewed in time this node fences itself by its own
 //! monotonic clock, drops everything and joins again under a new identity.
 
+use crate::crash::crash_point;
 use crate::parts::{Parts, Phase, bump};
 use crate::wake::Wake;
 use std::collections::HashMap;
@@ -19,7 +20,8 @@ use windlass_core::store::{Joined, NewNode, Renewal, Renewed, Stage};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const REJOIN_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs until the engine stops.
+/// Runs until the engine leaves: a heartbeat after the good-bye would find its
+/// node gone and join again.
 pub(crate) async fn renew(parts: Arc<Parts>) {
     let mut asked = parts.clock.uptime();
     loop {
@@ -125,6 +127,7 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
     };
     let sent = parts.clock.uptime();
     let joined = parts.store.join(node, parts.now()).await?;
+    crash_point("join.answered");
     parts.take_identity(joined);
     parts.renewed(sent);
     Ok(joined)

@@ -232,6 +232,7 @@ impl Run {
         class: Option<Class>,
         duration: Duration,
     ) -> Result<(), TaskError> {
+        crash_point("step.before");
         let (caller, answer) = oneshot::channel();
         let room = self.parts.recorder.room().await.ok_or_else(fenced)?;
         let mut write = Write::new(self.lease);
@@ -250,7 +251,6 @@ impl Run {
             });
             room.send(write, Some(caller));
         }
-        crash_point("step.sent");
         match answer.await {
             Ok(Ok(written)) => {
                 crash_point("step.recorded");
