@@ -326,7 +326,9 @@ impl Run {
             self.parts.slots.count_overrun(-1);
         }
         self.locals.lock().clear();
-        if self.is_judged() {
+        // Whoever asked an attempt to stop waits for it to be gone. All others
+        // say nothing: the watch looks at everything each time it is woken.
+        if self.stop_wanted().is_some() && self.is_judged() {
             self.parts.watch_now.notify_one();
         }
     }
