@@ -20,8 +20,10 @@ mod waiting;
 use options::{Options, parse};
 use report::Report;
 
+type Part = fn(&Options, &mut Report);
+
 /// Each part of the benchmark, in the order in which they run.
-const PARTS: &[(&str, fn(&Options, &mut Report))] = &[
+const PARTS: &[(&str, Part)] = &[
     ("bulk", bulk::bulk),
     ("single", bulk::single),
     ("backlog", bulk::backlog),
