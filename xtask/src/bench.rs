@@ -1,4 +1,4 @@
-//! `cargo xtask bench store [options]`: builds and runs a benchmark with full
+//! `cargo xtask bench store|engine [options]`: builds and runs a benchmark with full
 //! optimisation. The benchmark itself lives with the crate it measures; this
 //! file only finds it and passes the words on.
 
@@ -8,7 +8,7 @@ use crate::root;
 use crate::stop::Stop;
 
 /// Name, and the crate it lives in.
-const BENCHES: &[(&str, &str)] = &[("store", "windlass-backends")];
+const BENCHES: &[(&str, &str)] = &[("store", "windlass-backends"), ("engine", "windlass")];
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), Stop> {
     let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();

@@ -10,6 +10,7 @@ use crate::wake::Wake;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::outcome::{Class, Outcome, TaskError as Cause};
@@ -33,7 +34,8 @@ enum Then {
 }
 
 pub(crate) struct Entry {
-    write: Write,
+    /// Boxed: it is large, and it is handed on several times.
+    write: Box<Write>,
     then: Then,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Room<'a>(mpsc::Permit<'a, Entry>);
 impl Room<'_> {
     pub(crate) fn send(self, write: Write, caller: Option<oneshot::Sender<Result<Written>>>) {
         let then = caller.map_or(Then::Nobody, Then::Tell);
-        self.0.send(Entry { write, then });
+        self.0.send(Entry { write: Box::new(write), then });
     }
 }
 
@@ -72,22 +74,26 @@ impl Recorder {
     }
 
     /// Writes and waits for the answer.
-    pub(crate) async fn write(&self, write: Write) -> Result<Written> {
+    pub(crate) async fn write(&self, write: Box<Write>) -> Result<Written> {
         let stopped = || Error::unavailable("record", "the engine has stopped");
         let (caller, answer) = oneshot::channel();
-        self.room().await.ok_or_else(stopped)?.send(write, Some(caller));
+        let entry = Entry { write, then: Then::Tell(caller) };
+        self.queue.send(entry).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 
     /// A write that can be lost: nobody waits for it.
     pub(crate) fn try_send(&self, write: Write) -> bool {
-        self.queue.try_send(Entry { write, then: Then::Nobody }).is_ok()
+        self.queue.try_send(Entry { write: Box::new(write), then: Then::Nobody }).is_ok()
     }
 
     /// The last word about a run.
-    pub(crate) async fn end(&self, run: Arc<Run>, write: Write) {
-        // After the stop nobody writes any more: the store will find out.
-        let _ = self.queue.send(Entry { write, then: Then::End(run) }).await;
+    pub(crate) async fn end(&self, run: Arc<Run>, write: Box<Write>) {
+        let entry = Entry { write, then: Then::End(run) };
+        if let Err(TrySendError::Full(entry)) = self.queue.try_send(entry) {
+            // After the stop nobody writes any more: the store will find out.
+            let _ = self.queue.send(entry).await;
+        }
     }
 }
 
@@ -154,7 +160,7 @@ fn may_die(batch: &[Entry], with_step: &'static str, with_end: &'static str) {
 async fn write_batch(parts: &Parts, batch: &[Entry]) -> Vec<Result<Written>> {
     let mut delay = FIRST_DELAY;
     loop {
-        let writes: Vec<Write> = batch.iter().map(|entry| entry.write.clone()).collect();
+        let writes: Vec<Write> = batch.iter().map(|entry| (*entry.write).clone()).collect();
         let error = match parts.store.record(writes, parts.now()).await {
             Ok(answers) => return answers,
             Err(error) => error,

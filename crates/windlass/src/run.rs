@@ -344,7 +344,9 @@ impl Run {
             self.parts.slots.count_overrun(-1);
         }
         self.drop_locals();
-        if self.is_judged() {
+        // Whoever asked an attempt to stop waits for it to be gone. All others
+        // say nothing: the watch looks at everything each time it is woken.
+        if self.stop_wanted().is_some() && self.is_judged() {
             self.parts.watch_now.notify_one();
         }
     }
@@ -411,8 +413,8 @@ impl Run {
     }
 
     /// The write that ends the attempt.
-    pub(crate) fn ending(&self, outcome: Outcome) -> Write {
-        let mut write = Write::settling(self.lease, self.settlement(outcome));
+    pub(crate) fn ending(&self, outcome: Outcome) -> Box<Write> {
+        let mut write = Box::new(Write::settling(self.lease, self.settlement(outcome)));
         write.progress = self.take_progress();
         write
     }
@@ -458,14 +460,20 @@ fn micros(d: Duration) -> u64 {
 /// The attempt. The slot is given back when this future is gone, however it
 /// went.
 pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
-    let said = match begin(&run).await {
-        Ok(()) => call(&run).await,
-        Err(outcome) => return finish(&run, slot, outcome, None).await,
+    let write = match begin(&run).await {
+        Ok(()) => {
+            let (outcome, skipped) = judge(&run, call(&run).await);
+            last_word(&run, outcome, skipped)
+        }
+        Err(outcome) => last_word(&run, outcome, None),
     };
-    let (outcome, skipped) = judge(&run, said);
     // Before the next attempt can make its own.
     run.drop_locals();
-    finish(&run, slot, outcome, skipped).await;
+    if let Some(write) = write {
+        crash_point("settle.before");
+        run.parts.recorder.end(run.clone(), write).await;
+    }
+    drop(slot);
 }
 
 /// Begins: a rollback nobody can do ends here, and so does a checkpoint that
@@ -476,7 +484,7 @@ async fn begin(run: &Arc<Run>) -> Result<(), Outcome> {
         return Err(stopped(stop));
     }
     if run.alone {
-        let begins = Write { begins: true, ..Write::new(run.lease) };
+        let begins = Box::new(Write { begins: true, ..Write::new(run.lease) });
         run.parts.recorder.write(begins).await.map_err(|_| Outcome::Release)?;
     }
     if run.task.standing.state == State::RollingBack {
@@ -499,7 +507,7 @@ async fn resume(run: &Arc<Run>, checkpoint: &Checkpoint) -> Result<(), Outcome> 
         Validated::Whole => finished.len(),
         Validated::Cut { keep, why } => {
             tracing::warn!(task = %run.task.id, keep, why, "checkpoint discarded");
-            let cut = Write { keep_steps: Some((keep, why)), ..Write::new(run.lease) };
+            let cut = Box::new(Write { keep_steps: Some((keep, why)), ..Write::new(run.lease) });
             run.parts.recorder.write(cut).await.map_err(|_| Outcome::Release)?;
             keep
         }
@@ -580,10 +588,10 @@ fn stopped(stop: Stop) -> Outcome {
     }
 }
 
-/// Hands the end to the recorder, then gives the slot back.
-async fn finish(run: &Arc<Run>, slot: Slot, outcome: Outcome, skipped: Option<String>) {
+/// The write that ends the attempt; `None`: somebody else has judged it.
+fn last_word(run: &Run, outcome: Outcome, skipped: Option<String>) -> Option<Box<Write>> {
     if run.stop_wanted() == Some(Stop::Fenced) || !run.may_judge() {
-        return;
+        return None;
     }
     let mut write = run.ending(outcome);
     if let Some(reason) = skipped {
@@ -597,7 +605,5 @@ async fn finish(run: &Arc<Run>, slot: Slot, outcome: Outcome, skipped: Option<St
             duration: Duration::ZERO,
         });
     }
-    crash_point("settle.before");
-    run.parts.recorder.end(run.clone(), write).await;
-    drop(slot);
+    Some(write)
 }

@@ -2,7 +2,7 @@
 //! and the same batches when there is no contract to keep: no events, no keys,
 //! no checks beyond the lease's token.
 
-use crate::{Phases, payload, timed};
+use crate::measure::{Phases, payload, timed};
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};

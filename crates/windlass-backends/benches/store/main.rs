@@ -6,20 +6,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it talks to a person
 
 mod bare;
+mod measure;
 mod ours;
 mod report;
 
+use measure::{Phases, median};
 use report::{Line, Report};
 use std::path::PathBuf;
-use std::time::Instant;
-
-/// Payload of every task.
-pub(crate) const PAYLOAD_BYTES: usize = 200;
-
-/// A payload of exactly that size.
-pub(crate) fn payload() -> String {
-    format!(r#"{{"data":"{}"}}"#, "x".repeat(PAYLOAD_BYTES - 11))
-}
 
 struct Options {
     json: bool,
@@ -99,20 +92,6 @@ fn main() {
 
 fn fresh(options: &Options) -> tempfile::TempDir {
     tempfile::Builder::new().prefix("windlass-bench").tempdir_in(&options.dir).expect("a folder")
-}
-
-/// Seconds of submit, claim, record.
-pub(crate) type Phases = [f64; 3];
-
-pub(crate) fn timed(f: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    f();
-    start.elapsed().as_secs_f64()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Per second, by the median of the rounds.

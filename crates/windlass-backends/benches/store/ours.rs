@@ -1,7 +1,7 @@
 //! The store's side of the benchmark: the contract's own calls, nothing else.
 //! It knows nothing of the bare side; `main.rs` compares the two.
 
-use crate::{Phases, payload, timed};
+use crate::measure::{Phases, payload, timed};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
