@@ -9,19 +9,24 @@ use crate::run::{Run, attempt};
 use crate::settings::Pool;
 use crate::slots::Room;
 use crate::wake::Wake;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tracing::Instrument;
 use windlass_core::error::ErrorKind;
 use windlass_core::lease::LeaseKey;
 use windlass_core::outcome::Outcome;
 use windlass_core::store::{Claim, Claimed, Kinds, Wanted};
-use windlass_core::task::Kind;
+use windlass_core::task::{Kind, QueueName};
 
 /// Runs until the engine stops.
 pub(crate) async fn dispatch(parts: Arc<Parts>) {
-    let mut desk =
-        Desk { parts: parts.clone(), orphans: true, alone: VecDeque::new(), alone_now: None };
+    let mut desk = Desk {
+        parts: parts.clone(),
+        orphans: HashSet::new(),
+        alone: VecDeque::new(),
+        alone_now: None,
+    };
+    desk.expect_orphans();
     desk.work().await;
     let mut poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
     loop {
@@ -34,7 +39,7 @@ pub(crate) async fn dispatch(parts: Arc<Parts>) {
             return;
         }
         if polled {
-            desk.orphans = true;
+            desk.expect_orphans();
             poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
         }
         desk.work().await;
@@ -43,16 +48,21 @@ pub(crate) async fn dispatch(parts: Arc<Parts>) {
 
 struct Desk {
     parts: Arc<Parts>,
-    /// Dead nodes may have left tasks.
-    orphans: bool,
+    /// Queues in which dead nodes may have left tasks.
+    orphans: HashSet<QueueName>,
     /// Tasks that must have the node for themselves, waiting for it.
     alone: VecDeque<Arc<Run>>,
     alone_now: Option<Arc<Run>>,
 }
 
 impl Desk {
+    fn expect_orphans(&mut self) {
+        self.orphans = self.parts.slots.queues().map(|(name, ..)| name.clone()).collect();
+    }
+
     /// Claims and starts until there is no room or no work.
     async fn work(&mut self) {
+        let mut dry = 0;
         loop {
             if !self.settle_alone() || !self.parts.may_claim() {
                 return;
@@ -61,21 +71,35 @@ impl Desk {
             if room.lanes.is_empty() {
                 return;
             }
-            if self.orphans {
-                let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
-                self.orphans = !taken.is_empty();
-                self.begin(taken);
-                if self.orphans {
-                    continue;
-                }
+            if self.take_over(&room, dry + 1 >= room.rounds).await {
+                dry = 0;
+                continue;
             }
             let Some(taken) = self.claim(Wanted::Ready, &room).await else { return };
-            let more = may_be_more(&taken, &room);
+            dry = if may_be_more(&taken, &room) { 0 } else { dry + 1 };
             self.begin(taken);
-            if !more {
+            // One that must be alone may have its empty node right now.
+            if dry >= room.rounds && self.alone.is_empty() {
                 return;
             }
         }
+    }
+
+    /// Takes what dead nodes left; `false`: nothing was found. A queue without
+    /// room is asked when it has some, others only until nothing was found.
+    async fn take_over(&mut self, room: &Room, last: bool) -> bool {
+        let lanes = room.lanes.iter().filter(|lane| self.orphans.contains(&lane.queue));
+        let room = Room { lanes: lanes.cloned().collect(), max: room.max, rounds: room.rounds };
+        if room.lanes.is_empty() {
+            return false;
+        }
+        let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
+        if taken.is_empty() && last {
+            room.lanes.iter().for_each(|lane| drop(self.orphans.take(&lane.queue)));
+        }
+        let found = !taken.is_empty();
+        self.begin(taken);
+        found
     }
 
     /// Whether other work may be taken: a task that must run alone first gets
@@ -104,6 +128,10 @@ impl Desk {
     /// Claims and holds; `None`: nothing can be taken now.
     async fn claim(&self, wanted: Wanted, room: &Room) -> Option<Vec<Arc<Run>>> {
         let parts = &self.parts;
+        // Whoever paused this node meanwhile sees nothing start after that.
+        if !parts.may_claim() {
+            return None;
+        }
         let (node, number) = (parts.node(), parts.held.next_claim());
         let claim = Claim {
             node,
@@ -125,7 +153,9 @@ impl Desk {
             Ok(claimed) => {
                 let runs: Vec<_> = claimed.into_iter().filter_map(|c| self.run(c)).collect();
                 let first = parts.held.len() == 0;
-                parts.held.answered(number, &runs);
+                if !parts.held.answered(number, &runs) {
+                    return None;
+                }
                 if first {
                     parts.watch_now.notify_one();
                 }
@@ -144,6 +174,7 @@ impl Desk {
             }
         }
     }
+
     fn run(&self, claimed: Claimed) -> Option<Arc<Run>> {
         let Some(kind) = self.parts.registry.get(&claimed.task.kind).cloned() else {
             // Not held, so the next heartbeat gives it back.

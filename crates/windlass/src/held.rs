@@ -20,6 +20,9 @@ struct Table {
     runs: HashMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
+    /// Answers of claims up to this one come too late: everything was dropped
+    /// since they were sent.
+    void: ClaimNo,
 }
 
 impl Held {
@@ -30,11 +33,16 @@ impl Held {
         ClaimNo(table.claims)
     }
 
-    /// The claim was answered with these, or given up.
-    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) {
+    /// The claim was answered with these, or given up; `false`: they are not
+    /// held, because the node owns nothing of that claim any more.
+    pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) -> bool {
         let mut table = self.table.lock();
-        table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
         table.answered = table.answered.max(claim);
+        let valid = claim > table.void;
+        if valid {
+            table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
+        }
+        valid
     }
 
     /// For the heartbeat.
@@ -62,7 +70,9 @@ impl Held {
 
     /// Forgets everything: this node owns nothing any more.
     pub(crate) fn clear(&self) -> Vec<Arc<Run>> {
-        self.table.lock().runs.drain().map(|(_, run)| run).collect()
+        let mut table = self.table.lock();
+        table.void = ClaimNo(table.claims);
+        table.runs.drain().map(|(_, run)| run).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -38,6 +38,9 @@ pub(crate) struct Slots {
 pub(crate) struct Room {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) max: usize,
+    /// Claims until every queue was asked for every kind: room that several
+    /// queues or kinds share is offered to one of them at a time.
+    pub(crate) rounds: usize,
 }
 
 impl Slots {
@@ -78,6 +81,9 @@ impl Slots {
         let mut cpu = self.cpu_max.saturating_sub(self.cpu_used.load(Ordering::Acquire));
         let cpu_kinds = kinds.iter().filter(|k| k.rules.pool == Pool::Cpu).count();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        // Every kind comes first in every queue once.
+        let kind_turn = turn / self.queues.len().max(1);
+        let mut passed_over = 0;
         let mut room = Room::default();
         for i in 0..self.queues.len() {
             let queue = &self.queues[(turn + i) % self.queues.len()];
@@ -85,7 +91,7 @@ impl Slots {
             let mut served = vec![];
             for j in 0..kinds.len() {
                 // Kinds take turns as well: few threads must not favour one.
-                let j = (turn + j) % kinds.len();
+                let j = (kind_turn + j) % kinds.len();
                 let mut max = left[j].map_or(free, |left| left.min(free));
                 if kinds[j].rules.pool == Pool::Cpu {
                     max = max.min((cpu / cpu_kinds.max(1)).max(1)).min(cpu);
@@ -96,6 +102,8 @@ impl Slots {
                 }
                 if max > 0 {
                     served.push((kinds[j].kind.clone(), max));
+                } else if free > 0 && self.has_room(&kinds[j]) {
+                    passed_over += 1;
                 }
             }
             if free > 0 && !served.is_empty() {
@@ -105,7 +113,13 @@ impl Slots {
             }
         }
         room.max = room.max.min(claim_max);
+        room.rounds = (passed_over + 1).min(self.queues.len() * cpu_kinds.max(1));
         room
+    }
+
+    fn has_room(&self, kind: &KindEntry) -> bool {
+        let threads = self.cpu_used.load(Ordering::Acquire) < self.cpu_max;
+        self.kind_room(kind) != Some(0) && (kind.rules.pool != Pool::Cpu || threads)
     }
 
     /// `None`: as much as the queues allow.
