@@ -53,9 +53,10 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
     }
 }
 
-fn stage(parts: &Parts) -> Stage {
-    let drains = parts.phase() != Phase::Serving || parts.drained.load(Ordering::Acquire);
-    if drains { Stage::Draining } else { Stage::Serving }
+/// What this node says of itself. A drain that people asked for is the store's
+/// word: said again here, it could not be taken back.
+pub(crate) fn stage(parts: &Parts) -> Stage {
+    if parts.phase() == Phase::Serving { Stage::Serving } else { Stage::Draining }
 }
 
 /// One heartbeat.
