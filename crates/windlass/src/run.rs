@@ -403,7 +403,11 @@ fn micros(d: Duration) -> u64 {
 /// went.
 pub(crate) async fn attempt(run: Arc<Run>, slot: Slot) {
     let said = match begin(&run).await {
-        Ok(()) => call(&run).await,
+        // What people asked of the node before counts for this one as well.
+        Ok(()) => match run.check_stop() {
+            Ok(()) => call(&run).await,
+            Err(stop) => Err(stop),
+        },
         Err(outcome) => return finish(&run, slot, outcome, None).await,
     };
     let (outcome, skipped) = judge(&run, said);
