@@ -21,14 +21,14 @@ const REJOIN_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs until the engine stops.
 pub(crate) async fn renew(parts: Arc<Parts>) {
+    let mut last = parts.clock.uptime();
     loop {
-        let beat = parts.settings.times().heartbeat();
-        let wait = if parts.held.len() == 0 { beat } else { beat.min(ASK_EVERY) };
         tokio::select! {
-            () = parts.clock.sleep_until(parts.clock.uptime() + wait) => {}
+            () = due(&parts, last) => {}
             () = parts.renew_now.notified() => {}
             () = parts.reached(Phase::Stopped) => return,
         }
+        last = parts.clock.uptime();
         let beaten = tokio::select! {
             beaten = beat_once(&parts, stage(&parts)) => beaten,
             () = parts.clock.sleep_until(parts.fence_time()) => Ok(()),
@@ -50,6 +50,20 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
                 () = parts.reached(Phase::Stopped) => return,
             }
         }
+    }
+}
+
+/// Ready when the next heartbeat is due. Looks up now and then: what was taken
+/// since the last one may need it earlier.
+async fn due(parts: &Parts, last: Duration) {
+    let beat = parts.settings.times().heartbeat();
+    loop {
+        let wait = if parts.held.len() == 0 { beat } else { beat.min(ASK_EVERY) };
+        let now = parts.clock.uptime();
+        if now >= last + wait {
+            return;
+        }
+        parts.clock.sleep_until((last + wait).min(now + ASK_EVERY)).await;
     }
 }
 
@@ -132,6 +146,8 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
 async fn rejoin(parts: &Parts) {
     loop {
         match join(parts, false).await {
+            // The answer took longer than the lease it brought.
+            Ok(_) if parts.is_fenced() => continue,
             Ok(joined) => {
                 tracing::warn!(node = %joined.node, "joined again under a new identity");
                 bump(&parts.counters.rejoined, 1);
