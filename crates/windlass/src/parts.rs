@@ -30,6 +30,8 @@ pub(crate) enum Phase {
     Serving,
     /// Takes no new work; what runs may finish.
     Draining,
+    /// Says good-bye: no heartbeat may come after that.
+    Leaving,
     /// Every loop ends.
     Stopped,
 }
@@ -82,6 +84,8 @@ pub(crate) struct Parts {
     pub(crate) drained: AtomicBool,
     pub(crate) renew_now: Notify,
     pub(crate) watch_now: Notify,
+    /// The code of a judged attempt has ended.
+    pub(crate) gone: Notify,
     /// A family may have ended: look at parents now.
     pub(crate) family_now: Notify,
     /// The last held task is gone.
@@ -195,6 +199,13 @@ impl Parts {
         for run in lost {
             run.fence();
         }
+        self.tell_if_idle();
+    }
+
+    pub(crate) fn tell_if_idle(&self) {
+        if self.held.len() == 0 {
+            self.idle.notify_waiters();
+        }
     }
 
     /// For tests that let the node die after a step.
@@ -210,6 +221,7 @@ impl Parts {
         self.held.remove(run);
         bump(&self.counters.leases_lost, 1);
         run.fence();
+        self.tell_if_idle();
     }
 }
 

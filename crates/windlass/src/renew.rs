@@ -19,20 +19,21 @@ use windlass_core::store::{Joined, NewNode, Renewal, Renewed, Stage};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const REJOIN_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs until the engine stops.
+/// Runs until the engine leaves: a heartbeat after the last word would find the
+/// lease ended and join again.
 pub(crate) async fn renew(parts: Arc<Parts>) {
     let mut last = parts.clock.uptime();
     loop {
         tokio::select! {
             () = due(&parts, last) => {}
             () = parts.renew_now.notified() => {}
-            () = parts.reached(Phase::Stopped) => return,
+            () = parts.reached(Phase::Leaving) => return,
         }
         last = parts.clock.uptime();
         let beaten = tokio::select! {
             beaten = beat_once(&parts, stage(&parts)) => beaten,
             () = parts.clock.sleep_until(parts.fence_time()) => Ok(()),
-            () = parts.reached(Phase::Stopped) => return,
+            () = parts.reached(Phase::Leaving) => return,
         };
         let lost = match beaten {
             Err(error) if error.kind() == ErrorKind::LeaseLost => true,
@@ -42,12 +43,12 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
             }
             Ok(()) => parts.is_fenced(),
         };
-        if lost && parts.phase() != Phase::Stopped {
+        if lost && parts.phase() < Phase::Leaving {
             tracing::error!(held = parts.held.len(), "this node lost its lease");
             parts.fence();
             tokio::select! {
                 () = rejoin(&parts) => {}
-                () = parts.reached(Phase::Stopped) => return,
+                () = parts.reached(Phase::Leaving) => return,
             }
         }
     }

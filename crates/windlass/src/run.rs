@@ -328,6 +328,7 @@ impl Run {
         self.locals.lock().clear();
         if self.is_judged() {
             self.parts.watch_now.notify_one();
+            self.parts.gone.notify_waiters();
         }
     }
 
