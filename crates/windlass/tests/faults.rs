@@ -184,11 +184,13 @@ async fn a_due_task_waits_quietly_for_a_store_that_is_away(ground: Ground) {
     faulty.script_for(Call::Upkeep, [Fault::Before; 1000]);
     ground.clock.advance(secs(1));
     eventually("promoting fails", || faulty.count(Call::Upkeep, Fault::Before) > 0).await;
+    // From the next poll on, only the store knows the time that has come.
+    ground.pass(secs(2), &[&engine]).await;
     for _ in 0..20 {
         settle().await;
     }
     let tried = faulty.count(Call::Upkeep, Fault::Before);
-    assert!(tried < 20, "the timer asks again without end: {tried}");
+    assert!(tried < 50, "the timer asks again without end: {tried}");
     while faulty.count(Call::Upkeep, Fault::Before) < 1000 {
         ground.pass(secs(10), &[&engine]).await;
     }
