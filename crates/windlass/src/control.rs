@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::events::Subscription;
 use crate::handle::{Answer, Handle};
 use crate::parts::Phase;
-use crate::renew::beat_once;
+use crate::renew::{beat_once, stage};
 use crate::wake::Wake;
 use std::sync::atomic::Ordering;
 use windlass_core::clock::Timestamp;
@@ -17,7 +17,7 @@ use windlass_core::id::{NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::Requests;
 use windlass_core::store::{
-    Actor, Change, DeadLetter, NodeChange, Page, Query, QueueChange, Reader, Stage,
+    Actor, Change, DeadLetter, NodeChange, Page, Query, QueueChange, Reader,
 };
 use windlass_core::task::{QueueName, Task};
 
@@ -192,7 +192,10 @@ impl Engine {
         parts.pauses.fetch_add(1, Ordering::AcqRel);
         match change {
             NodeChange::Pause => parts.paused.store(true, Ordering::Release),
-            NodeChange::Resume => parts.paused.store(false, Ordering::Release),
+            NodeChange::Resume => {
+                parts.paused.store(false, Ordering::Release);
+                parts.drained.store(false, Ordering::Release);
+            }
             NodeChange::Drain => parts.drained.store(true, Ordering::Release),
         }
         parts.bell.ring(Wake::Control);
@@ -202,7 +205,7 @@ impl Engine {
     /// Tells the store now instead of with the next heartbeat; for programs and
     /// tests that want to see requests of others at once.
     pub async fn renew_now(&self) -> Result<()> {
-        beat_once(&self.parts, Stage::Serving).await
+        beat_once(&self.parts, stage(&self.parts)).await
     }
 
     async fn put(&self, change: Change) -> Result<Changed> {

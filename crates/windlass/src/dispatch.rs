@@ -9,19 +9,24 @@ use crate::run::{Run, attempt};
 use crate::settings::Pool;
 use crate::slots::Room;
 use crate::wake::Wake;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tracing::Instrument;
 use windlass_core::error::ErrorKind;
 use windlass_core::lease::LeaseKey;
 use windlass_core::outcome::Outcome;
 use windlass_core::store::{Claim, Claimed, Kinds, Wanted};
-use windlass_core::task::Kind;
+use windlass_core::task::{Kind, QueueName};
 
 /// Runs until the engine stops.
 pub(crate) async fn dispatch(parts: Arc<Parts>) {
-    let mut desk =
-        Desk { parts: parts.clone(), orphans: true, alone: VecDeque::new(), alone_now: None };
+    let mut desk = Desk {
+        parts: parts.clone(),
+        orphans: HashSet::new(),
+        alone: VecDeque::new(),
+        alone_now: None,
+    };
+    desk.expect_orphans();
     desk.work().await;
     let mut poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
     loop {
@@ -34,7 +39,7 @@ pub(crate) async fn dispatch(parts: Arc<Parts>) {
             return;
         }
         if polled {
-            desk.orphans = true;
+            desk.expect_orphans();
             poll = parts.clock.sleep_until(parts.clock.uptime() + parts.settings.poll);
         }
         desk.work().await;
@@ -43,17 +48,21 @@ pub(crate) async fn dispatch(parts: Arc<Parts>) {
 
 struct Desk {
     parts: Arc<Parts>,
-    /// Dead nodes may have left tasks.
-    orphans: bool,
+    /// Queues in which dead nodes may have left tasks.
+    orphans: HashSet<QueueName>,
     /// Tasks that must have the node for themselves, waiting for it.
     alone: VecDeque<Arc<Run>>,
     alone_now: Option<Arc<Run>>,
 }
 
 impl Desk {
+    fn expect_orphans(&mut self) {
+        self.orphans = self.parts.slots.queues().map(|(name, ..)| name.clone()).collect();
+    }
+
     /// Claims and starts until there is no room or no work.
     async fn work(&mut self) {
-        let mut in_vain = 0;
+        let mut dry = 0;
         loop {
             if !self.settle_alone() || !self.parts.may_claim() {
                 return;
@@ -62,25 +71,38 @@ impl Desk {
             if room.lanes.is_empty() {
                 return;
             }
-            if self.orphans {
-                let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
-                self.orphans = !taken.is_empty();
-                if self.orphans {
-                    tracing::info!(tasks = taken.len(), "took over tasks of dead nodes");
-                    self.begin(taken);
-                    continue;
-                }
+            if self.take_over(&room, dry + 1 >= room.looks).await {
+                dry = 0;
+                continue;
             }
             let Some(taken) = self.claim(Wanted::Ready, &room).await else { return };
-            in_vain = if taken.is_empty() { in_vain + 1 } else { 0 };
-            // Little room is offered to one queue after another.
-            let elsewhere = room.looks > 1 && in_vain < room.looks;
-            let more = may_be_more(&taken, &room);
+            dry = if may_be_more(&taken, &room) { 0 } else { dry + 1 };
             self.begin(taken);
-            if !more && !elsewhere {
+            // One that must be alone may have its empty node right now.
+            if dry >= room.looks && self.alone.is_empty() {
                 return;
             }
         }
+    }
+
+    /// Takes what dead nodes left; `false`: nothing was found. A queue without
+    /// room is asked when it has some, others only until nothing was found.
+    async fn take_over(&mut self, room: &Room, last: bool) -> bool {
+        let lanes = room.lanes.iter().filter(|lane| self.orphans.contains(&lane.queue));
+        let room = Room { lanes: lanes.cloned().collect(), max: room.max, looks: room.looks };
+        if room.lanes.is_empty() {
+            return false;
+        }
+        let taken = self.claim(Wanted::Expired, &room).await.unwrap_or_default();
+        if taken.is_empty() && last {
+            room.lanes.iter().for_each(|lane| drop(self.orphans.take(&lane.queue)));
+        }
+        let found = !taken.is_empty();
+        if found {
+            tracing::info!(tasks = taken.len(), "took over tasks of dead nodes");
+        }
+        self.begin(taken);
+        found
     }
 
     /// Whether other work may be taken: a task that must run alone first gets
@@ -109,6 +131,10 @@ impl Desk {
     /// Claims and holds; `None`: nothing can be taken now.
     async fn claim(&self, wanted: Wanted, room: &Room) -> Option<Vec<Arc<Run>>> {
         let parts = &self.parts;
+        // Whoever paused this node meanwhile sees nothing start after that.
+        if !parts.may_claim() {
+            return None;
+        }
         let (node, number) = (parts.node(), parts.held.next_claim());
         let claim = Claim {
             node,
@@ -153,6 +179,7 @@ impl Desk {
             }
         }
     }
+
     fn run(&self, claimed: Claimed) -> Option<Arc<Run>> {
         let Some(kind) = self.parts.registry.get(&claimed.task.kind).cloned() else {
             // Not held, so the next heartbeat gives it back.

@@ -33,6 +33,9 @@ use windlass_core::outcome::Outcome;
 use windlass_core::store::{Joined, Stage, Store};
 use windlass_core::task::QueueName;
 
+/// How long a shutdown waits for a store that does not answer.
+const FLUSH_FOR: Duration = Duration::from_secs(5);
+
 /// Where everything begins.
 #[derive(Debug)]
 pub struct Windlass;
@@ -227,6 +230,7 @@ impl Builder {
             renew_now: Notify::new(),
             watch_now: Notify::new(),
             busy: Notify::new(),
+            gone: Notify::new(),
             family_now: Notify::new(),
             idle: Notify::new(),
             pauses: AtomicU64::new(0),
@@ -296,7 +300,12 @@ impl Engine {
             self.release_running().await;
         }
         parts.enter(Phase::Leaving);
-        let left = beat_once(parts, Stage::Leaving).await;
+        let left = tokio::select! {
+            left = beat_once(parts, Stage::Leaving) => left,
+            () = parts.clock.sleep_until(parts.clock.uptime() + FLUSH_FOR) => {
+                Err(Error::unavailable("shutdown", "the store does not answer"))
+            }
+        };
         if let Err(error) = &left {
             tracing::warn!(%error, "could not say good-bye; the lease will end by itself");
         }
@@ -344,17 +353,21 @@ impl Engine {
             run.abort_now();
         });
         let until = parts.clock.uptime() + STUCK_AFTER;
-        while judged.iter().any(|run| !run.has_ended()) && parts.clock.uptime() < until {
+        loop {
+            let gone = parts.gone.notified();
+            if judged.iter().all(|run| run.has_ended()) {
+                break;
+            }
             tokio::select! {
-                () = parts.watch_now.notified() => {}
-                () = parts.clock.sleep_until(parts.clock.uptime() + Duration::from_millis(10)) => {}
+                () = gone => {}
+                () = parts.clock.sleep_until(until) => break,
             }
         }
         for run in judged {
             let write = run.ending(Outcome::Release);
             parts.recorder.end(run, write).await;
         }
-        let flushed = parts.clock.uptime() + Duration::from_secs(5);
+        let flushed = parts.clock.uptime() + FLUSH_FOR;
         if !self.idle_by(flushed).await {
             tracing::error!(held = parts.held.len(), "the store did not take everything back");
         }

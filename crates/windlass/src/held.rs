@@ -20,8 +20,9 @@ struct Table {
     runs: HashMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
-    /// The node lost its lease or the engine is stopping: nothing is taken in.
-    closed: bool,
+    /// Answers of claims up to this one come too late: everything was dropped
+    /// since they were sent, or the engine is stopping.
+    void: ClaimNo,
 }
 
 impl Held {
@@ -37,10 +38,11 @@ impl Held {
     pub(crate) fn answered(&self, claim: ClaimNo, runs: &[Arc<Run>]) -> bool {
         let mut table = self.table.lock();
         table.answered = table.answered.max(claim);
-        if !table.closed {
+        let valid = claim > table.void;
+        if valid {
             table.runs.extend(runs.iter().map(|run| (run.task.id, run.clone())));
         }
-        !table.closed
+        valid
     }
 
     /// The claim was given up: what it may have brought is not held.
@@ -50,7 +52,7 @@ impl Held {
 
     /// From now on nothing is added.
     pub(crate) fn close(&self) {
-        self.table.lock().closed = true;
+        self.table.lock().void = ClaimNo(u64::MAX);
     }
 
     /// For the heartbeat.
@@ -79,13 +81,8 @@ impl Held {
     /// Forgets everything and takes nothing in: this node owns nothing any more.
     pub(crate) fn clear(&self) -> Vec<Arc<Run>> {
         let mut table = self.table.lock();
-        table.closed = true;
+        table.void = table.void.max(ClaimNo(table.claims));
         table.runs.drain().map(|(_, run)| run).collect()
-    }
-
-    /// The node has a new lease.
-    pub(crate) fn open(&self) {
-        self.table.lock().closed = false;
     }
 
     pub(crate) fn len(&self) -> usize {

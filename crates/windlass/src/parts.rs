@@ -86,6 +86,8 @@ pub(crate) struct Parts {
     pub(crate) watch_now: Notify,
     /// The first task is held: the store is asked more often now.
     pub(crate) busy: Notify,
+    /// The code of a judged attempt has ended.
+    pub(crate) gone: Notify,
     /// A family may have ended: look at parents now.
     pub(crate) family_now: Notify,
     /// The last held task is gone.
@@ -120,7 +122,6 @@ impl Parts {
     /// Takes the identity that the store gave.
     pub(crate) fn take_identity(&self, joined: Joined) {
         *self.identity.lock() = Identity::new(joined);
-        self.held.open();
     }
 
     /// New ids, in order. A node whose lease has ended may share its slot with
@@ -200,6 +201,13 @@ impl Parts {
         for run in lost {
             run.fence();
         }
+        self.tell_if_idle();
+    }
+
+    pub(crate) fn tell_if_idle(&self) {
+        if self.held.len() == 0 {
+            self.idle.notify_waiters();
+        }
     }
 
     /// For tests that let the node die after a step.
@@ -215,6 +223,7 @@ impl Parts {
         self.held.remove(run);
         bump(&self.counters.leases_lost, 1);
         run.fence();
+        self.tell_if_idle();
     }
 }
 

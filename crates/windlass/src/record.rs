@@ -135,9 +135,7 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
     }
     parts.bell.ring(Wake::Slot);
     parts.feed.changed();
-    if parts.held.len() == 0 {
-        parts.idle.notify_waiters();
-    }
+    parts.tell_if_idle();
     if !again.is_empty() {
         Box::pin(flush(parts, again)).await;
     }

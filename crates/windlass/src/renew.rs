@@ -58,9 +58,10 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
     }
 }
 
-fn stage(parts: &Parts) -> Stage {
-    let drains = parts.phase() != Phase::Serving || parts.drained.load(Ordering::Acquire);
-    if drains { Stage::Draining } else { Stage::Serving }
+/// What this node says of itself. A drain that people asked for is the store's
+/// word: said again here, it could not be taken back.
+pub(crate) fn stage(parts: &Parts) -> Stage {
+    if parts.phase() == Phase::Serving { Stage::Serving } else { Stage::Draining }
 }
 
 /// One heartbeat.
@@ -137,6 +138,8 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
 async fn rejoin(parts: &Parts) {
     loop {
         match join(parts, false).await {
+            // The answer took longer than the lease it brought.
+            Ok(_) if parts.is_fenced() => continue,
             Ok(joined) => {
                 tracing::warn!(node = %joined.node, "joined again under a new identity");
                 bump(&parts.counters.rejoined, 1);

@@ -145,6 +145,8 @@ impl Run {
         let code = u8::try_from(code).unwrap_or(u8::MAX);
         if self.stop.fetch_max(code, Ordering::AcqRel) < code {
             self.stopped.notify_waiters();
+            // The grace period begins now, not at the watch's next look.
+            self.parts.watch_now.notify_one();
         }
     }
 
@@ -348,6 +350,7 @@ impl Run {
         // say nothing: the watch looks at everything each time it is woken.
         if self.stop_wanted().is_some() && self.is_judged() {
             self.parts.watch_now.notify_one();
+            self.parts.gone.notify_waiters();
         }
     }
 

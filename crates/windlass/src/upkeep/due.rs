@@ -33,10 +33,10 @@ impl Due {
         self.earlier.notify_one();
     }
 
+    /// Only for the timer itself: it wakes nobody.
     fn learn(&self, stored: Option<Timestamp>) {
-        if let Some(at) = stored {
-            self.note(at);
-        }
+        let mut next = self.next.lock();
+        *next = next.iter().copied().chain(stored).min();
     }
 
     fn next(&self) -> Option<Timestamp> {
