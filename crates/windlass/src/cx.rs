@@ -16,8 +16,11 @@ use windlass_core::checkpoint::StepOutcome;
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
 use windlass_core::outcome::{Class, StepRef, TaskError as Cause};
-use windlass_core::retry::Jitter;
+use windlass_core::retry::{Exponential, Jitter};
 use windlass_core::task::{Progress, Task};
+
+/// The longest wish of another side that is waited for in place.
+const IN_PLACE_MAX: Duration = Exponential::STEP.cap;
 
 /// The running attempt, as user code sees it: its steps, its progress, its
 /// resources, and whether it should stop. Clones are the same attempt.
@@ -175,6 +178,10 @@ impl Cx {
             _ => false,
         };
         if !again {
+            return None;
+        }
+        // A long wait belongs into the store, where it holds no slot.
+        if cause.retry_after.is_some_and(|wish| wish > IN_PLACE_MAX) {
             return None;
         }
         let jitter = Jitter::new(rand::random());

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::error::{ErrorKind, Result};
-use windlass_core::id::TaskId;
+use windlass_core::id::{NodeId, TaskId};
 use windlass_core::lease::Token;
-use windlass_core::store::{Joined, NewNode, Renewal, Renewed, Stage};
+use windlass_core::store::{Actor, Change, Joined, NewNode, NodeChange, Renewal, Renewed, Stage};
 
 /// While tasks are held the store is asked at least this often, so that a
 /// cancel reaches them within two seconds however long the lease is.
@@ -84,7 +84,11 @@ pub(crate) async fn beat_once(parts: &Parts, stage: Stage) -> Result<()> {
         // The answer came after the own clock had ended the lease: it is over.
         return Ok(());
     }
+    let could_claim = parts.may_claim();
     parts.renewed(sent);
+    if !could_claim {
+        parts.bell.ring(Wake::Control);
+    }
     apply(parts, &renewed, &named);
     if parts.pauses.load(Ordering::Acquire) == pauses {
         let before = parts.paused.swap(renewed.paused, Ordering::AcqRel);
@@ -134,6 +138,19 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
     Ok(joined)
 }
 
+/// What people asked of the node counts for its new identity as well.
+async fn restate(parts: &Parts, node: NodeId) {
+    let wishes = [(&parts.paused, NodeChange::Pause), (&parts.drained, NodeChange::Drain)];
+    for (wished, change) in wishes {
+        if wished.load(Ordering::Acquire) {
+            let change = Change::Node { id: node, change };
+            if let Err(error) = parts.store.change(change, Actor::engine(), parts.now()).await {
+                tracing::warn!(%error, "the new identity could not be paused");
+            }
+        }
+    }
+}
+
 /// An ended incarnation is never revived: the process takes a new one.
 async fn rejoin(parts: &Parts) {
     loop {
@@ -141,6 +158,7 @@ async fn rejoin(parts: &Parts) {
             // The answer took longer than the lease it brought.
             Ok(_) if parts.is_fenced() => continue,
             Ok(joined) => {
+                restate(parts, joined.node).await;
                 tracing::warn!(node = %joined.node, "joined again under a new identity");
                 bump(&parts.counters.rejoined, 1);
                 parts.bell.ring(Wake::Poll);

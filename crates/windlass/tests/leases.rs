@@ -17,6 +17,7 @@ use windlass_conformance::faults::{Call, Fault, FaultyStore};
 
 on_both_stores!(
     a_node_that_was_away_loses_its_tasks_and_its_late_writes_are_refused,
+    a_pause_outlives_the_identity_it_was_given_to,
     a_node_that_cannot_renew_stops_claiming_at_two_thirds,
     handlers_are_cancelled_when_the_lease_ends,
     a_lost_claim_answer_burns_nothing,
@@ -30,6 +31,23 @@ async fn attempts(ground: &Ground, id: TaskId) -> Vec<Attempt> {
 
 fn steps_of(attempt: &Attempt) -> Vec<&str> {
     attempt.steps.iter().map(|e| e.record.name.as_str()).collect()
+}
+
+async fn a_pause_outlives_the_identity_it_was_given_to(ground: Ground) {
+    let faulty = FaultyStore::new(ground.store.clone());
+    let away = ground.before(faulty.clone()).start().await.expect("an engine");
+    let first = away.status().node;
+    away.pause_node().await.expect("a pause");
+    faulty.hold();
+    ground.pass(LEASE * 2, &[]).await;
+    faulty.release();
+    eventually("it joins again", || away.status().rejoined == 1).await;
+    away.renew_now().await.expect("a heartbeat");
+    let status = away.status();
+    assert!(status.paused && status.node != first, "{status:?}");
+    let nodes = away.reader().nodes().await.expect("nodes");
+    let paused = nodes.iter().find(|n| n.id == status.node).map(|n| n.paused);
+    assert_eq!(paused, Some(true));
 }
 
 async fn a_node_that_was_away_loses_its_tasks_and_its_late_writes_are_refused(ground: Ground) {

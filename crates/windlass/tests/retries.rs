@@ -26,6 +26,7 @@ on_both!(
     unknown_errors_can_be_made_to_fail,
     any_error_through_the_question_mark_is_unknown,
     a_step_waits_as_long_as_the_other_side_asked,
+    a_long_wait_holds_no_slot,
     a_task_waits_as_long_as_the_other_side_asked,
     a_policy_of_ones_own_serves_both_layers,
     no_retries_at_all,
@@ -137,6 +138,15 @@ async fn a_step_waits_as_long_as_the_other_side_asked(on: On) {
     let id = bench.submit().await.id();
     bench.until(id, EventName::StepFailed).await;
     next_try_after(&bench, &tries, secs(30)).await;
+}
+
+async fn a_long_wait_holds_no_slot(on: On) {
+    let error = || retryable("quota used up").after(secs(3600));
+    let (mut bench, tries) = fails(on, KindOptions::new(), error).await;
+    let id = bench.submit().await.id();
+    bench.until(id, EventName::Retrying).await;
+    assert_eq!((tries.get(), bench.engine.status().active), (1, 0));
+    next_try_after(&bench, &tries, secs(3600)).await;
 }
 
 async fn a_task_waits_as_long_as_the_other_side_asked(on: On) {
