@@ -50,6 +50,8 @@ pub(crate) struct Counts {
     /// Attempts lost with their node, and given back by a node that stopped.
     pub(crate) lost: usize,
     pub(crate) released: usize,
+    /// Attempts that failed and were tried again.
+    pub(crate) retried: usize,
 }
 
 impl fmt::Display for Counts {
@@ -58,7 +60,7 @@ impl fmt::Display for Counts {
             f,
             "{} starts, {} kills, {} aborts; {} deaths inside steps, {} inside submissions; \
              {} submissions answered ({} not), {} tasks, {} steps; {} attempts lost, {} released, \
-             {} unrecorded steps begun again",
+             {} retried, {} unrecorded steps begun again",
             self.starts,
             self.kills,
             self.aborts,
@@ -70,6 +72,7 @@ impl fmt::Display for Counts {
             self.steps,
             self.lost,
             self.released,
+            self.retried,
             self.begun_again,
         )
     }
@@ -269,6 +272,7 @@ fn count(lines: &[Line], stored: &Stored) -> Counts {
     counts.steps = stored.attempts().map(|a| a.done.len()).sum();
     counts.begun_again = begun.values().filter(|n| **n > 1).count();
     counts.lost = ends(AttemptEnd::Lost);
+    counts.retried = ends(AttemptEnd::Settled(State::Retrying));
     counts.released = ends(AttemptEnd::Settled(State::Queued)) + ends(AttemptEnd::GivenBack);
     counts
 }

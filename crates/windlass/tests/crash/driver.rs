@@ -67,10 +67,12 @@ impl Driver {
             chains,
             step_ms: vec![0],
             first_ms: None,
+            fails: 0,
             killer: false,
             flaky: false,
             window: 96,
             slots: 16,
+            poll: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         };
         Driver { work, folder, tail: Tail::default(), startup: Duration::from_millis(50) }

@@ -67,6 +67,8 @@ impl Moments {
 
     /// Starts and kills once.
     pub(crate) fn kill_once(&mut self, driver: &mut Driver) {
+        // In some lives the periodic work is always under way.
+        driver.work.poll = Duration::from_millis(if self.rng.random_bool(0.5) { 5 } else { 1000 });
         let process = driver.start();
         let moment = self.next(driver.startup);
         let process = wait(driver, process, moment);
@@ -102,6 +104,7 @@ pub(crate) fn run(plan: &Plan) {
     let began = Instant::now();
     let mut driver = Driver::new(chains);
     driver.work.step_ms = vec![0, 1, 0, 3];
+    driver.work.fails = 9;
     let busy = usize::try_from(chains).expect("few") * STEPS.len() / rounds;
     let mut moments = Moments::new(plan.seed, busy, driver.work.slots);
     for _ in 0..rounds {
@@ -115,6 +118,7 @@ pub(crate) fn run(plan: &Plan) {
     // The faults must have been where they hurt.
     assert!(counts.deaths_in_steps * 2 >= rounds, "too few kills inside steps: {counts}");
     assert!(counts.deaths_in_submits > 0, "no kill inside a submission: {counts}");
-    assert!(counts.submitting_starts * 2 >= rounds, "submissions did not go on: {counts}");
+    assert!(counts.submitting_starts * 3 >= rounds, "submissions did not go on: {counts}");
     assert!(counts.lost >= rounds && counts.begun_again > 0, "nothing was recovered: {counts}");
+    assert!(counts.retried > 0, "no task was retried: {counts}");
 }

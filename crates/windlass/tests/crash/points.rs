@@ -33,6 +33,7 @@ pub(crate) fn run(plan: &Plan) {
     say(&format!("crash points: {} x {}, seed {}", CRASH_POINTS.len(), plan.points, plan.seed));
     let began = Instant::now();
     let mut driver = Driver::new((deaths * CHAINS_A_DEATH) as u64);
+    driver.work.fails = 9;
     let mut moments = Moments::new(plan.seed, 1, driver.work.slots);
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let mut order: Vec<&str> =

@@ -20,7 +20,7 @@ const LIMIT: u32 = 3;
 pub(crate) fn healthy_tasks_survive_kills(_: &Plan) {
     let mut driver = Driver::new(12);
     driver.work.slots = 4;
-    driver.work.step_ms = vec![150];
+    driver.work.step_ms = vec![300];
     for _ in 0..2 {
         let mut process = driver.start();
         assert!(driver.wait_for(&mut process, "full slots", |lines| begun(lines) >= 4));
@@ -75,5 +75,6 @@ pub(crate) fn a_culprit_is_poisoned_at_the_limit(_: &Plan) {
     let [(_, culprit)] = culprits.as_slice() else { panic!("one culprit, not {culprits:?}") };
     assert_eq!((culprit.state, culprit.reason), (State::Failed, Some(Reason::Poisoned)));
     assert_eq!((culprit.crashes, culprit.attempts.len()), (LIMIT, 3));
-    assert_eq!((counts.chains, counts.acked), (60, 60), "everybody else");
+    assert_eq!(counts.acked, 60, "everybody else, and the checker says that they completed");
+    assert!(counts.lost > 3, "nobody else was there when it died: {counts}");
 }

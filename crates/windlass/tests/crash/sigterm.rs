@@ -4,7 +4,7 @@
 
 use crate::checker::Counts;
 use crate::driver::{Driver, begun, recorded};
-use crate::ledger::Fact;
+use crate::ledger::{Fact, Line};
 use crate::stored::Stored;
 use crate::{Plan, say};
 use rand::rngs::StdRng;
@@ -80,9 +80,8 @@ fn finished(driver: &mut Driver) -> (Counts, usize) {
 /// Starts, sends the signal while steps are under way, and waits for the end.
 fn stop_once(driver: &mut Driver, steps: usize) -> Duration {
     let mut process = driver.start();
-    assert!(driver.wait_recorded(&mut process, steps), "the work ended before the signal");
-    let busy = driver.lines_of(&process);
-    assert!(begun(busy) > recorded(busy), "no step is under way");
+    let busy = |lines: &[Line]| recorded(lines) >= steps && begun(lines) > recorded(lines);
+    assert!(driver.wait_for(&mut process, "a busy process", busy), "the work ended before");
     let signal = Instant::now();
     driver.terminate(&process);
     let (status, lines) = driver.end_of(process);
@@ -123,7 +122,7 @@ pub(crate) fn a_second_signal_stops_at_once(_: &Plan) {
     driver.work.first_ms = Some(vec![ENDLESS_MS]);
     driver.work.grace = Duration::from_secs(100);
     let mut process = driver.start();
-    assert!(driver.wait_for(&mut process, "full slots", |lines| begun(lines) >= 4));
+    assert!(driver.wait_for(&mut process, "second steps", |lines| begun(lines) >= 8));
     driver.terminate(&process);
     assert!(driver.wait_for(&mut process, "the first signal", |lines| {
         lines.iter().any(|line| line.fact == Fact::Stopping)

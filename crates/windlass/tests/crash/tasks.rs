@@ -48,10 +48,10 @@ impl TaskKind for Chain {
 
     async fn run(self, cx: Cx) -> Result<u64, TaskError> {
         let bench = cx.state::<Bench>()?;
-        let takes = bench.work.step_takes(self.number, cx.attempt());
         let mut value = self.number;
         for step in STEPS {
             let ran = AtomicBool::new(false);
+            let takes = bench.work.step_takes(self.number, cx.attempt(), step);
             let (here, before) = (spot(&cx, step), value);
             value = cx
                 .step(step, || async {
@@ -67,6 +67,9 @@ impl TaskKind for Chain {
                 .await?;
             if ran.into_inner() {
                 bench.ledger.write(Fact::Recorded(here)).await;
+                if step == STEPS[0] && bench.work.fails(self.number) {
+                    return Err(retryable("fails once, right after its first step"));
+                }
             }
         }
         bench.room.add_permits(1);

@@ -4,7 +4,7 @@
 //! service should. It knows nothing of who kills it or when.
 
 use crate::ledger::{self, Fact, Ledger};
-use crate::tasks::{Bench, Chain, Flaky, Killer};
+use crate::tasks::{Bench, Chain, Flaky, Killer, STEPS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use windlass::{Code, Engine, Windlass, shutdown_signal};
+use windlass_core::retry::Exponential;
 
 /// Submissions under way at once.
 const SUBMITTERS: usize = 4;
@@ -24,8 +25,11 @@ pub(crate) struct Work {
     /// Chains to submit in all; number `n` takes `step_ms[n % len]` per step.
     pub(crate) chains: u64,
     pub(crate) step_ms: Vec<u64>,
-    /// The same for first attempts, if they differ.
+    /// The same for the steps after the first one of a first attempt, if they
+    /// differ.
     pub(crate) first_ms: Option<Vec<u64>>,
+    /// Each so many-th chain fails once, after its first step; 0: none does.
+    pub(crate) fails: u64,
     /// One task that kills the process.
     pub(crate) killer: bool,
     /// One task that fails at first.
@@ -33,6 +37,8 @@ pub(crate) struct Work {
     /// Most tasks submitted and not ended.
     pub(crate) window: usize,
     pub(crate) slots: usize,
+    /// How often the engine looks around although nobody rang.
+    pub(crate) poll: Duration,
     pub(crate) grace: Duration,
 }
 
@@ -49,13 +55,22 @@ impl Work {
         self.folder.join("tasks.db")
     }
 
-    /// How long each step of this chain takes in this attempt.
-    pub(crate) fn step_takes(&self, number: u64, attempt: u32) -> Duration {
-        let list = self.first_ms.as_ref().filter(|_| attempt == 1).unwrap_or(&self.step_ms);
+    /// How long this step of a chain takes in this attempt.
+    pub(crate) fn step_takes(&self, number: u64, attempt: u32, step: &str) -> Duration {
+        let differs = attempt == 1 && step != STEPS[0];
+        let list = self.first_ms.as_ref().filter(|_| differs).unwrap_or(&self.step_ms);
         let index = usize::try_from(number).expect("few") % list.len();
         Duration::from_millis(list[index])
     }
+
+    /// Whether this chain fails once.
+    pub(crate) fn fails(&self, number: u64) -> bool {
+        self.fails > 0 && number % self.fails == self.fails - 1
+    }
 }
+
+/// Chains that fail do not wait long.
+const SOON: Exponential = Exponential { first: Duration::from_millis(20), ..Exponential::TASK };
 
 /// Submissions with an even number carry a key, and are asked again with it.
 pub(crate) fn key_of(number: u64) -> Option<String> {
@@ -89,6 +104,7 @@ async fn live(work: &Work) {
         .register::<Killer>()
         .register::<Flaky>()
         .queue("default", work.slots)
+        .settings(|settings| settings.poll = work.poll)
         .state(bench)
         .start()
         .await
@@ -165,7 +181,7 @@ fn submitters(
                 let Some(number) = next else { return };
                 room.acquire().await.expect("open for ever").forget();
                 ledger.write(Fact::Asked(number)).await;
-                let mut submission = engine.submit(Chain { number });
+                let mut submission = engine.submit(Chain { number }).retry(SOON);
                 if let Some(key) = key_of(number) {
                     submission = submission.idempotency_key(key);
                 }
@@ -183,7 +199,13 @@ fn submitters(
 /// The tasks that are no chains, once.
 async fn specials(work: &Work, engine: &Engine) {
     if work.killer {
-        engine.submit(Killer {}).idempotency_key("killer").await.expect("written");
+        // It shall have company: others run already, and it is the next.
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        while engine.status().consumed < 4 {
+            look.tick().await;
+        }
+        let killer = engine.submit(Killer {}).idempotency_key("killer").priority(10);
+        killer.await.expect("written");
     }
     if work.flaky {
         engine.submit(Flaky {}).idempotency_key("flaky").await.expect("written");
