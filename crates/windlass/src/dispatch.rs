@@ -79,7 +79,7 @@ impl Desk {
             dry = if may_be_more(&taken, &room) { 0 } else { dry + 1 };
             self.begin(taken);
             // One that must be alone may have its empty node right now.
-            if dry >= room.looks && self.alone.is_empty() {
+            if dry >= room.looks && !self.suspects_due() {
                 return;
             }
         }
@@ -105,6 +105,12 @@ impl Desk {
         found
     }
 
+    /// One waits for the node and may have it. Until then others run: should
+    /// the node die meanwhile, it did not die of those that wait.
+    fn suspects_due(&self) -> bool {
+        !self.alone.is_empty() && self.parts.may_try_suspects()
+    }
+
     /// Whether other work may be taken: a task that must run alone first gets
     /// an empty node, and then keeps it.
     fn settle_alone(&mut self) -> bool {
@@ -116,7 +122,7 @@ impl Desk {
         }
         // A lost lease takes waiting ones away.
         self.alone.retain(|run| self.parts.held.get(run.task.id).is_some());
-        if self.alone.is_empty() {
+        if !self.suspects_due() {
             return true;
         }
         if self.parts.held.len() == self.alone.len() {

@@ -208,10 +208,12 @@ impl Builder {
         let (recorder, entries) = Recorder::new();
         // Before the join there is nobody to be: this identity owns nothing.
         let nobody = Joined { node: NodeId::from_key(0), slot: 0, lease_until: Timestamp::ZERO };
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let parts = Parts {
+            born: clock.uptime(),
             slots: Slots::new(queues, kinds.len(), self.settings.cpu_slots()),
             store: self.store,
-            clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
+            clock,
             settings: self.settings,
             registry,
             kinds,

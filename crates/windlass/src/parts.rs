@@ -68,6 +68,8 @@ pub(crate) struct Parts {
     /// The registry's kinds, by index.
     pub(crate) kinds: Vec<Arc<KindEntry>>,
     pub(crate) identity: Mutex<Identity>,
+    /// Uptime when the engine was made.
+    pub(crate) born: Duration,
     /// Uptime at which this node must have stopped everything.
     pub(crate) fence_at: AtomicU64,
     pub(crate) held: Held,
@@ -191,6 +193,12 @@ impl Parts {
             && !self.paused.load(Ordering::Acquire)
             && !self.drained.load(Ordering::Acquire)
             && self.clock.uptime() < stop
+    }
+
+    /// Whether this node has lived long enough to try a task that may be the
+    /// death of it.
+    pub(crate) fn may_try_suspects(&self) -> bool {
+        self.clock.uptime().saturating_sub(self.born) >= self.settings.suspects_wait
     }
 
     /// Everything held is lost: handlers are cancelled, nothing is written.

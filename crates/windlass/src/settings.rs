@@ -54,6 +54,9 @@ pub struct Settings {
     pub cancel_grace: Duration,
     /// Crashes after which a task is poisoned; 0: never.
     pub poison_limit: u32,
+    /// A task whose nodes died twice inside it waits until this node has lived
+    /// so long without it: a node that dies earlier did not die of it.
+    pub suspects_wait: Duration,
     pub payload_max: usize,
     pub unknown_kinds: UnknownKinds,
     pub idempotency_ttl: Duration,
@@ -72,6 +75,7 @@ impl Default for Settings {
             cpu_threads: 0,
             cancel_grace: Duration::from_secs(10),
             poison_limit: PoisonRule::default().limit,
+            suspects_wait: Duration::from_secs(10),
             payload_max: PAYLOAD_MAX,
             unknown_kinds: UnknownKinds::Refuse,
             idempotency_ttl: Duration::from_secs(24 * 3600),

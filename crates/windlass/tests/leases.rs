@@ -23,6 +23,7 @@ on_both_stores!(
     a_lost_claim_answer_burns_nothing,
     a_lost_heartbeat_answer_is_harmless,
     a_task_that_kills_its_nodes_runs_alone_and_is_poisoned,
+    a_node_that_dies_young_does_not_die_of_a_suspect,
 );
 
 async fn attempts(ground: &Ground, id: TaskId) -> Vec<Attempt> {
@@ -234,4 +235,30 @@ async fn a_task_that_kills_its_nodes_runs_alone_and_is_poisoned(ground: Ground) 
     assert_eq!(ended.state(), State::Failed);
     assert_eq!(ended.standing.failure.and_then(|f| f.reason), Some(Reason::Poisoned));
     assert_eq!(ground.floor.log().times_begun("bad"), 3);
+}
+
+async fn a_node_that_dies_young_does_not_die_of_a_suspect(ground: Ground) {
+    let waits = |s: &mut windlass::Settings| s.suspects_wait = secs(10);
+    let start = async || ground.builder().settings(waits).start().await.expect("an engine");
+    let mut engine = start().await;
+    let slow = engine.submit(job("slow").steps(1).waiting_in(0, 3)).await.expect("written").id();
+    for tries in 1..=2 {
+        ground.floor.until(|log| log.tries("slow", 0) == tries).await;
+        dies(&ground, engine).await;
+        engine = start().await;
+    }
+    // Twice more the node dies, and the suspect was not even begun.
+    for name in ["first", "second"] {
+        let other = engine.submit(job(name)).await.expect("written");
+        assert_eq!(other.result().await.expect("a name"), name);
+        eventually("the suspect is held", || engine.status().held == 1).await;
+        dies(&ground, engine).await;
+        engine = start().await;
+        let task = ground.store.task(slow).await.expect("a read").expect("a task");
+        assert_eq!((task.standing.crashes, ground.floor.log().times_begun("slow")), (2, 2));
+    }
+    ground.pass(secs(12), &[&engine]).await;
+    ground.floor.until(|log| log.tries("slow", 0) == 3).await;
+    ground.floor.open("slow");
+    assert_eq!(engine.handle::<String>(slow).result().await.expect("a name"), "slow");
 }

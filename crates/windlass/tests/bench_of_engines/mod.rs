@@ -95,6 +95,7 @@ impl Ground {
 
     /// The clock and the floor of this ground.
     pub(crate) fn fit(&self, builder: Builder) -> Builder {
+        let builder = builder.settings(|settings| settings.suspects_wait = Duration::ZERO);
         builder.clock(Arc::new(self.clock.clone())).state(self.floor.clone())
     }
 

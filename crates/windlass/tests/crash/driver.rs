@@ -74,6 +74,7 @@ impl Driver {
             slots: 16,
             poll: Duration::from_secs(1),
             grace: Duration::from_secs(10),
+            suspects_wait: Duration::ZERO,
         };
         Driver { work, folder, tail: Tail::default(), startup: Duration::from_millis(50) }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Work {
     /// How often the engine looks around although nobody rang.
     pub(crate) poll: Duration,
     pub(crate) grace: Duration,
+    /// How long a node lives before it tries a task that may be the death of it.
+    pub(crate) suspects_wait: Duration,
 }
 
 impl Work {
@@ -104,7 +106,10 @@ async fn live(work: &Work) {
         .register::<Killer>()
         .register::<Flaky>()
         .queue("default", work.slots)
-        .settings(|settings| settings.poll = work.poll)
+        .settings(|settings| {
+            settings.poll = work.poll;
+            settings.suspects_wait = work.suspects_wait;
+        })
         .state(bench)
         .start()
         .await
