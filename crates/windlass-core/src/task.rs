@@ -12,9 +12,10 @@ use crate::retry::Exponential;
 use crate::standing::Standing;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Longest name, key or label value users may give.
@@ -51,6 +52,12 @@ macro_rules! name_type {
             }
 
             pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
                 &self.0
             }
         }
@@ -95,7 +102,8 @@ name_type!(
 
 impl Default for QueueName {
     fn default() -> Self {
-        QueueName("default".into())
+        static NAME: LazyLock<QueueName> = LazyLock::new(|| QueueName("default".into()));
+        NAME.clone()
     }
 }
 

@@ -207,6 +207,10 @@ impl Registry {
         self.kinds.get(kind)
     }
 
+    pub(crate) fn by_name(&self, kind: &str) -> Option<&Arc<KindEntry>> {
+        self.kinds.get(kind)
+    }
+
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &Arc<KindEntry>> {
         self.kinds.values()
     }

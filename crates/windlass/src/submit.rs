@@ -37,23 +37,23 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    fn new(kind: &str, payload: Result<Json>) -> Self {
-        let unborn = TaskId::from_key(0);
-        let task = Kind::new(kind).and_then(|kind| {
+    fn new(registry: &Registry, name: &str, payload: Result<Json>) -> Self {
+        let kind = registry.by_name(name).map_or_else(|| Kind::new(name), |k| Ok(k.kind.clone()));
+        let task = kind.and_then(|kind| {
             let payload = payload.map_err(|error| {
                 let message = format!("the payload of `{kind}` cannot be written as JSON");
                 Error::invalid("submit", message).because(error)
             })?;
-            Ok(NewTask::new(unborn, kind, payload))
+            Ok(NewTask::new(TaskId::from_key(0), kind, payload))
         });
         Draft { task, idempotency_key: None, queue: false, priority: false, deadline: false }
     }
 
     /// A kind without fields is written as an empty object: `null` is no payload.
-    fn typed<K: TaskKind>(task: &K) -> Self {
+    fn typed<K: TaskKind>(registry: &Registry, task: &K) -> Self {
         let payload = Json::of(task);
         let empty = payload.as_ref().is_ok_and(Json::is_null);
-        Draft::new(K::NAME, if empty { Ok(Json::default()) } else { payload })
+        Draft::new(registry, K::NAME, if empty { Ok(Json::default()) } else { payload })
     }
 
     fn set(&mut self, set: impl FnOnce(&mut NewTask) -> Result<()>) {
@@ -351,7 +351,7 @@ impl<T> Uncommitted<T> {
 impl Engine {
     /// Submits a task of a typed kind.
     pub fn submit<K: TaskKind>(&self, task: K) -> Submission<'_, K::Output> {
-        self.draft(Draft::typed(&task))
+        self.draft(Draft::typed(&self.parts.registry, &task))
     }
 
     /// Submits a task by the name of its kind; its output is JSON.
@@ -360,7 +360,7 @@ impl Engine {
         kind: &str,
         payload: &P,
     ) -> Submission<'_, serde_json::Value> {
-        self.draft(Draft::new(kind, Json::of(payload)))
+        self.draft(Draft::new(&self.parts.registry, kind, Json::of(payload)))
     }
 
     fn draft<T>(&self, draft: Draft) -> Submission<'_, T> {
@@ -383,7 +383,7 @@ impl Engine {
         tx: &'t mut dyn CallerTx,
         task: K,
     ) -> SubmissionIn<'e, 't, K::Output> {
-        let draft = Draft::typed(&task);
+        let draft = Draft::typed(&self.parts.registry, &task);
         SubmissionIn { engine: self, tx, draft, output: PhantomData }
     }
 }

@@ -301,7 +301,7 @@ impl Tx<'_, '_> {
     /// Gives a lease on one ready task, or ends it because it is too late. The
     /// caller takes it out of `ready`.
     fn take_ready(&mut self, id: TaskId, claim: &Claim, now: Timestamp) -> Result<Option<Claimed>> {
-        let Some((mut task, lane)) = self.free_task(id)? else { return Ok(None) };
+        let Some((mut task, lane)) = self.ready_task(id)? else { return Ok(None) };
         let card = task.card();
         let guard = self.memory.guards.transition();
         if task.standing.is_expired(task.deadline, now) {

@@ -113,6 +113,7 @@ impl SqliteOptions {
         // Before anything is set: a file that is refused stays as it is.
         check_file(&conn)?;
         let op = sql("open");
+        conn.pragma_update(None, "page_size", 8192).map_err(&op)?;
         conn.pragma_update(None, "journal_mode", "wal").map_err(&op)?;
         conn.pragma_update(None, "synchronous", self.synchronous.pragma()).map_err(&op)?;
         conn.pragma_update(None, "cache_size", -i64::from(self.cache_mb) * 1024).map_err(&op)?;

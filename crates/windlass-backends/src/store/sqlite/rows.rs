@@ -189,6 +189,39 @@ pub(super) fn task_from(
     Ok((task, lane))
 }
 
+/// The columns [`fresh_from`] reads, of a table called `t`.
+pub(super) const FRESH: &str = "t.lane, t.priority, t.created_at, t.due_at, t.event_n, \
+     t.has_children, t.deadline, t.parent, t.extras, t.payload";
+
+/// A queued task that was never claimed nor requeued: everything else about it
+/// is as it was born.
+pub(super) fn fresh_from(
+    conn: &Connection,
+    lanes: &mut Lanes,
+    id: TaskId,
+    row: &Row<'_>,
+) -> Result<(Task, i64)> {
+    let lane = int(row, 0)?;
+    let (queue, kind) = lanes.names(conn, lane)?;
+    let created_at = time(row, 2)?;
+    let mut standing = Standing::born(State::Queued, time(row, 3)?, created_at);
+    standing.event_n = small(row, 4)?;
+    standing.has_children = int(row, 5)? != 0;
+    let task = Task {
+        id,
+        kind,
+        queue,
+        payload: text(row, 9)?.ok_or_else(|| torn("payload"))?,
+        priority: priority(row, 1)?,
+        parent: optional(row, 7, TaskId::from_key)?,
+        extras: json::<windlass_core::task::Extras>(row, 8, "extras")?.map(Arc::new),
+        created_at,
+        deadline: optional(row, 6, Timestamp::from_micros)?,
+        standing,
+    };
+    Ok((task, lane))
+}
+
 fn standing_from(row: &Row<'_>) -> Result<Standing> {
     Ok(Standing {
         state: State::from_code(int(row, 2)?)?,

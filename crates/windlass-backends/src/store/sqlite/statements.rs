@@ -4,7 +4,7 @@
 //! that run a hundred thousand times a second.
 
 use super::error::sql;
-use super::rows::{LEASE, TASK};
+use super::rows::{FRESH, LEASE, TASK};
 use rusqlite::{Connection, Statement};
 use windlass_core::Result;
 
@@ -46,6 +46,9 @@ hot! {
          ORDER BY rank, id LIMIT ?4";
     /// A task that is neither held nor done.
     Task = format!("SELECT {TASK} FROM windlass_task t WHERE t.id = ?1");
+    /// The same when nothing has happened to it since it was submitted.
+    FreshTask =
+        format!("SELECT {FRESH} FROM windlass_task t WHERE t.id = ?1 AND t.token = 0 AND t.run = 1 AND t.state = 3");
     Lease = format!("SELECT {LEASE} FROM windlass_lease e WHERE e.task = ?1");
     InsertLease =
         "INSERT OR REPLACE INTO windlass_lease (task, node, token, claim, in_step, alone, requests, lane,

@@ -6,7 +6,7 @@
 
 use super::error::sql;
 use super::pack::Packer;
-use super::rows::{Held, Lanes, held_from, one_task, task_from};
+use super::rows::{Held, Lanes, fresh_from, held_from, one_task, task_from};
 use super::statements::{Hot, Statements};
 use crate::store::event_json;
 use crate::store::guards::Guards;
@@ -121,6 +121,18 @@ impl<'t, 'c> Tx<'t, 'c> {
         let mut rows = self.hot.get(Hot::Task)?.query([id.key()]).map_err(sql("task"))?;
         let row = rows.next().map_err(sql("task"))?;
         row.map(|row| task_from(conn, &mut self.memory.lanes, row)).transpose()
+    }
+
+    /// A ready task and its lane. Most are as they were born, and of those a
+    /// third of the columns says everything.
+    pub(super) fn ready_task(&mut self, id: TaskId) -> Result<Option<(Task, i64)>> {
+        let conn = self.conn;
+        let mut rows = self.hot.get(Hot::FreshTask)?.query([id.key()]).map_err(sql("task"))?;
+        if let Some(row) = rows.next().map_err(sql("task"))? {
+            return fresh_from(conn, &mut self.memory.lanes, id, row).map(Some);
+        }
+        drop(rows);
+        self.free_task(id)
     }
 
     /// Writes what the transaction collected; the last thing before its commit.
