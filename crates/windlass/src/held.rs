@@ -5,9 +5,8 @@
 
 use crate::run::Run;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
-use windlass_core::id::TaskId;
+use windlass_core::id::{IdMap, TaskId};
 use windlass_core::lease::{ClaimNo, Token};
 
 #[derive(Debug, Default)]
@@ -17,7 +16,7 @@ pub(crate) struct Held {
 
 #[derive(Debug, Default)]
 struct Table {
-    runs: HashMap<TaskId, Arc<Run>>,
+    runs: IdMap<TaskId, Arc<Run>>,
     claims: u64,
     answered: ClaimNo,
     /// Answers of claims up to this one come too late: everything was dropped

@@ -234,6 +234,11 @@ impl Tx<'_, '_> {
     ) -> Result<()> {
         let mut sources = self.sources(lane)?;
         let chunk = (room / sources.len().max(1)).max(CHUNK);
+        for source in sources.iter_mut().filter(|source| source.left.min(room) > 0) {
+            self.refill(source, chunk)?;
+        }
+        let found: usize = sources.iter().map(|source| source.heads.len()).sum();
+        claimed.reserve(found.min(room));
         let mut room = room;
         // Within a lane nothing is passed over, so what was taken of it is its
         // head: one statement per lane and priority takes it out.

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, Position};
-use windlass_core::id::TaskId;
+use windlass_core::id::{IdMap, TaskId};
 use windlass_core::json::Json;
 use windlass_core::standing::Events;
 use windlass_core::store::{OutboxRule, OutboxTopic, outbox_lane};
@@ -23,6 +23,9 @@ use windlass_core::{Error, Result};
 
 /// A pack of events is closed when it has this many bytes.
 const PACK_BYTES: usize = 128 * 1024;
+
+/// Room for so many events is kept between transactions, not more.
+const SPARE_EVENTS: usize = 16 * 1024;
 
 /// Most leases kept in mind.
 const LEASES_MAX: usize = 20_000;
@@ -33,12 +36,14 @@ pub(super) struct Memory {
     pub(super) guards: Guards,
     pub(super) lanes: Lanes,
     /// Leases this writer gave: ending a task then need not read its lease.
-    pub(super) leases: HashMap<TaskId, Held>,
+    pub(super) leases: IdMap<TaskId, Held>,
     /// Depth of limited queues and when it was counted.
     pub(super) depths: HashMap<QueueName, (u64, Timestamp)>,
     outbox_rule: Option<OutboxRule>,
     /// Only filled while the events guard is broken.
     late: Events,
+    /// Room for events, kept so that it need not grow in each transaction.
+    spare: Events,
     /// Where the next look for tasks to purge starts.
     pub(super) purge_from: i64,
 }
@@ -78,7 +83,8 @@ pub(super) struct Tx<'t, 'c> {
 
 impl<'t, 'c> Tx<'t, 'c> {
     pub(super) fn new(hot: &'t mut Statements<'c>, memory: &'t mut Memory) -> Self {
-        Tx { conn: hot.conn(), hot, memory, out: vec![], completed: 0, dirty: false }
+        let out = std::mem::take(&mut memory.spare);
+        Tx { conn: hot.conn(), hot, memory, out, completed: 0, dirty: false }
     }
 
     pub(super) fn events(&self) -> usize {
@@ -166,6 +172,10 @@ impl<'t, 'c> Tx<'t, 'c> {
             for event in &events {
                 self.send_out(OutboxTopic::Event, event.task, &event_json(event))?;
             }
+        }
+        events.clear();
+        if events.capacity() <= SPARE_EVENTS {
+            self.memory.spare = events;
         }
         Ok(())
     }
