@@ -317,7 +317,7 @@ async fn a_wait_without_end_is_no_panic(on: On) {
     bench.quiet().await;
     bench.advance(shared::secs(600));
     bench.quiet().await;
-    assert_eq!((bench.state(handle.id()).await, tries.get()), (State::Running, 1));
+    assert_eq!((bench.state(handle.id()).await, tries.get()), (State::Retrying, 1));
     bench.engine.cancel(handle.id()).await.expect("asked");
     assert_eq!(handle.ended().await.expect("an end").state(), State::Cancelled);
 }

@@ -113,7 +113,7 @@ impl SqliteOptions {
         // Before anything is set: a file that is refused stays as it is.
         check_file(&conn)?;
         let op = sql("open");
-        conn.pragma_update(None, "page_size", 8192).map_err(&op)?;
+        conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(&op)?;
         conn.pragma_update(None, "journal_mode", "wal").map_err(&op)?;
         conn.pragma_update(None, "synchronous", self.synchronous.pragma()).map_err(&op)?;
         conn.pragma_update(None, "cache_size", -i64::from(self.cache_mb) * 1024).map_err(&op)?;
@@ -162,6 +162,9 @@ impl SqliteOptions {
         Ok(())
     }
 }
+
+/// Of a new file; one that has pages keeps them.
+const PAGE_BYTES: i64 = 8192;
 
 /// The log is copied into the database when it has this many pages.
 const WAL_PAGES: i64 = 4000;
