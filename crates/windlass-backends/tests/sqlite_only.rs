@@ -326,7 +326,7 @@ async fn urls_open_stores_and_bad_ones_say_what_to_do() {
         ("windlass.db", "names no store"),
         ("postgres://x", "not in this build"),
         ("sqlite://", "names no file"),
-        ("sqlite:///no/such/folder/x.db", "cannot open"),
+        ("sqlite:///no/such/folder/x.db", "does not exist; create it"),
     ] {
         let error = open_store(url).await.expect_err(url);
         assert!(error.message().contains(word), "{error}");
