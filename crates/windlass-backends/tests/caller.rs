@@ -51,6 +51,7 @@ impl Home {
             version: String::new(),
             lease: DAY,
             sole: true,
+            instead_of: None,
         };
         let node = store.join(node, Now::At(at)).await.expect("a node").node;
         let app = connect(&path);

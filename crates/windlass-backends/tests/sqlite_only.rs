@@ -341,6 +341,7 @@ async fn join(store: &dyn Store, name: &str) -> NodeId {
         version: String::new(),
         lease: Duration::from_secs(600),
         sole: false,
+        instead_of: None,
     };
     store.join(node, Now::At(NOW)).await.expect("a node").node
 }

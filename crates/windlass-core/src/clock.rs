@@ -109,8 +109,9 @@ impl<'de> Deserialize<'de> for Timestamp {
 }
 
 /// Whoever tells the time and wakes sleepers: the machine, or a test that moves
-/// time by hand. Waiting goes by `uptime`, which never jumps, so that a wall
-/// clock that is set back neither delays nor hurries anything.
+/// time by hand. Leases, timeouts and delays between tries go by `uptime`, which
+/// never jumps; times in the store (when a task is due) are the wall clock's, and
+/// wait longer when that is set back.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// The wall clock, for what is written down.
     fn now(&self) -> Timestamp;

@@ -39,6 +39,17 @@ impl Json {
             .map_err(|e| Error::invalid("json", format!("unexpected JSON: {e}")))
     }
 
+    /// Refuses what would not read back as a `T`. Only a `null` can hide that:
+    /// JSON has no NaN and no infinity, and they are written so.
+    pub fn reads_back_as<T: DeserializeOwned>(self) -> Result<Self> {
+        if self.0.contains("null") {
+            self.to::<T>().map_err(|e| {
+                Error::invalid("json", format!("the value does not read back: {}", e.message()))
+            })?;
+        }
+        Ok(self)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

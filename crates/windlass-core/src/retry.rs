@@ -37,6 +37,12 @@ pub trait RetryPolicy: fmt::Debug + Send + Sync {
     /// the task has used up its retries. Must be pure: the same arguments give
     /// the same answer.
     fn delay(&self, retry: u32, error: &TaskError, jitter: Jitter) -> Option<Duration>;
+
+    /// Asked once when a kind is registered: settings that make no sense are
+    /// refused there.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// `first x factor^(n-1)`, capped, then jittered.
@@ -93,10 +99,9 @@ impl Exponential {
         let power = i32::try_from(retry.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.first.as_secs_f64() * self.factor.powi(power);
         // An overflow to infinity is simply beyond the cap.
-        if seconds.is_finite() && seconds < self.cap.as_secs_f64() {
-            Duration::from_secs_f64(seconds)
-        } else {
-            self.cap
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(delay) if delay < self.cap => delay,
+            _ => self.cap,
         }
     }
 }
@@ -104,6 +109,10 @@ impl Exponential {
 impl RetryPolicy for Exponential {
     fn delay(&self, retry: u32, _error: &TaskError, jitter: Jitter) -> Option<Duration> {
         (retry <= self.retries).then(|| jitter.spread(self.base(retry), self.jitter))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.validate()
     }
 }
 

@@ -65,6 +65,9 @@ pub struct NewNode {
     /// Nobody else can own this store: leases of earlier incarnations that are
     /// not remote are void at once.
     pub sole: bool,
+    /// The process had this identity before and lost its lease, but did not
+    /// die: what it held is taken over without counting a crash.
+    pub instead_of: Option<NodeId>,
 }
 
 /// The identity a node got.

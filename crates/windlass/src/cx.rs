@@ -252,13 +252,13 @@ impl Cx {
         self.run.cancelled().await;
     }
 
-    /// Whether [`Cx::cancelled`] is ready.
     /// A boundary without a step: an error when the attempt should end here
     /// (cancelled, paused, lost), to be passed on with `?`.
     pub fn check(&self) -> Result<(), TaskError> {
         self.run.check_stop()
     }
 
+    /// Whether [`Cx::cancelled`] is ready.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.run.stop_wanted(), Some(Stop::Cancel | Stop::RollBack | Stop::Fenced))
     }

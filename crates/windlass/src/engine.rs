@@ -183,15 +183,15 @@ impl Builder {
     pub async fn start(self) -> Result<Engine> {
         let sole = self.sole;
         let (parts, entries) = self.parts()?;
-        let joined = join(&parts, sole).await?;
+        let joined = join(&parts, sole, None).await?;
         tracing::info!(node = %joined.node, store = parts.store.capabilities().name, "joined");
         let mut loops = JoinSet::new();
-        loops.spawn(record(parts.clone(), entries));
-        loops.spawn(renew(parts.clone()));
-        loops.spawn(watch(parts.clone()));
-        loops.spawn(promote(parts.clone()));
-        loops.spawn(upkeep(parts.clone()));
-        loops.spawn(dispatch(parts.clone()));
+        loops.spawn(vital(&parts, "record", record(parts.clone(), entries)));
+        loops.spawn(vital(&parts, "renew", renew(parts.clone())));
+        loops.spawn(vital(&parts, "watch", watch(parts.clone())));
+        loops.spawn(vital(&parts, "promote", promote(parts.clone())));
+        loops.spawn(vital(&parts, "upkeep", upkeep(parts.clone())));
+        loops.spawn(vital(&parts, "dispatch", dispatch(parts.clone())));
         let alive = Arc::new(Alive { parts: parts.clone(), loops: Mutex::new(Some(loops)) });
         Ok(Engine { parts, alive })
     }
@@ -287,21 +287,65 @@ impl Drop for Alive {
     }
 }
 
+/// A loop without which the engine must not seem to work: should it end early
+/// (a bug, a runtime that went away), everything stops, and callers hear of it.
+fn vital<F: Future<Output = ()>>(
+    parts: &Arc<Parts>,
+    name: &'static str,
+    work: F,
+) -> impl Future<Output = ()> + use<F> {
+    let vital = Vital { parts: parts.clone(), name };
+    async move {
+        let _vital = vital;
+        work.await;
+    }
+}
+
+struct Vital {
+    parts: Arc<Parts>,
+    name: &'static str,
+}
+
+impl Drop for Vital {
+    fn drop(&mut self) {
+        if self.parts.phase() < Phase::Leaving {
+            tracing::error!(part = self.name, "a part of the engine ended; everything stops");
+            self.parts.fence();
+            self.parts.enter(Phase::Stopped);
+        }
+    }
+}
+
 impl Engine {
     /// Stops taking work, lets what runs finish for up to `grace`, gives the
     /// rest back without burning an attempt, and leaves. Finished steps of what
-    /// goes back stay finished.
+    /// goes back stay finished. An error says that the store did not hear of it:
+    /// what was held is then taken over when the lease has ended.
+    ///
+    /// It goes on when this future is dropped; a second call with less `grace`
+    /// shortens it.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let engine = self.clone();
+        let stopping = tokio::spawn(async move { engine.stop(grace).await });
+        let gone = |_| Error::unavailable("shutdown", "the runtime is going away");
+        stopping.await.map_err(gone)?
+    }
+
+    async fn stop(&self, grace: Duration) -> Result<()> {
         let parts = &self.parts;
         parts.enter(Phase::Draining);
         // A claim on its way would bring tasks that nobody here gives back.
         parts.held.close();
         self.release_waiting().await;
-        let until = parts.clock.uptime() + grace;
+        let until = parts.clock.uptime().saturating_add(grace);
         if !self.idle_by(until).await {
             self.release_running().await;
         }
-        parts.enter(Phase::Leaving);
+        if !parts.enter(Phase::Leaving) {
+            // Another call says good-bye.
+            parts.reached(Phase::Stopped).await;
+            return Ok(());
+        }
         let left = tokio::select! {
             left = beat_once(parts, Stage::Leaving) => left,
             () = parts.clock.sleep_until(parts.clock.uptime() + FLUSH_FOR) => {
@@ -311,13 +355,22 @@ impl Engine {
         if let Err(error) = &left {
             tracing::warn!(%error, "could not say good-bye; the lease will end by itself");
         }
+        let unwritten = parts.held.len();
         parts.fence();
         parts.enter(Phase::Stopped);
         let loops = self.alive.loops.lock().take();
         if let Some(mut loops) = loops {
             while loops.join_next().await.is_some() {}
         }
-        Ok(())
+        // One of them may hold this engine.
+        parts.registry.forget_states();
+        match left {
+            Ok(()) if unwritten > 0 => {
+                let message = format!("{unwritten} tasks could not be given back");
+                Err(Error::unavailable("shutdown", message))
+            }
+            left => left,
+        }
     }
 
     /// Waits until nothing is held; `false`: it was not so in time.

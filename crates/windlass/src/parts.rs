@@ -142,8 +142,9 @@ impl Parts {
         *self.phase.borrow()
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
-        self.phase.send_if_modified(|now| {
+    /// `false`: this phase had been reached before.
+    pub(crate) fn enter(&self, phase: Phase) -> bool {
+        let entered = self.phase.send_if_modified(|now| {
             let later = phase > *now;
             *now = (*now).max(phase);
             later
@@ -151,6 +152,7 @@ impl Parts {
         self.bell.ring(Wake::Control);
         self.renew_now.notify_one();
         self.watch_now.notify_one();
+        entered
     }
 
     /// Ready when the engine has reached `phase`.

@@ -6,6 +6,7 @@
 use crate::cx::Cx;
 use crate::said::TaskError;
 use crate::settings::{KindOptions, KindRules, Settings};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -181,7 +182,7 @@ impl Draft {
             let kind = Kind::new(&name)?;
             kinds.insert(kind.clone(), Arc::new(KindEntry { kind, index, rules, body }));
         }
-        Ok(Registry { kinds, handlers: self.handlers, states: self.states })
+        Ok(Registry { kinds, handlers: self.handlers, states: Mutex::new(self.states) })
     }
 }
 
@@ -193,7 +194,7 @@ fn twice(what: &str, name: &str) -> Error {
 pub(crate) struct Registry {
     kinds: HashMap<Kind, Arc<KindEntry>>,
     handlers: HashMap<String, Arc<dyn StepHandler>>,
-    states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl fmt::Debug for Registry {
@@ -220,7 +221,14 @@ impl Registry {
     }
 
     pub(crate) fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.states.get(&TypeId::of::<T>()).cloned()?.downcast().ok()
+        self.states.lock().get(&TypeId::of::<T>()).cloned()?.downcast().ok()
+    }
+
+    /// The engine has stopped: what it was given goes back.
+    pub(crate) fn forget_states(&self) {
+        // Dropped outside the lock: a state may ask for another one then.
+        let states = std::mem::take(&mut *self.states.lock());
+        drop(states);
     }
 
     /// Refuses steps that nobody can run.
@@ -260,8 +268,8 @@ fn run_typed<K: TaskKind>(payload: Json, cx: Cx) -> BoxFuture<'static, Ran> {
     Box::pin(async move {
         let value: K = decode(&payload)?;
         let output = value.run(cx).await?;
-        let json =
-            Json::of(&output).map_err(|e| TaskError::class(Class::Persistence, e.to_string()))?;
+        let json = Json::of(&output).and_then(Json::reads_back_as::<K::Output>);
+        let json = json.map_err(|e| TaskError::class(Class::Persistence, e.to_string()))?;
         Ok(Some(json))
     })
 }

@@ -121,7 +121,7 @@ fn apply(parts: &Parts, renewed: &Renewed, named: &HashMap<TaskId, Token>) {
 }
 
 /// Who this node says it is.
-pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
+pub(crate) async fn join(parts: &Parts, sole: bool, instead_of: Option<NodeId>) -> Result<Joined> {
     let node = NewNode {
         name: parts.settings.node_name.clone(),
         remote: false,
@@ -129,6 +129,7 @@ pub(crate) async fn join(parts: &Parts, sole: bool) -> Result<Joined> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: parts.settings.lease,
         sole,
+        instead_of,
     };
     let sent = parts.clock.uptime();
     let joined = parts.store.join(node, parts.now()).await?;
@@ -153,8 +154,10 @@ async fn restate(parts: &Parts, node: NodeId) {
 
 /// An ended incarnation is never revived: the process takes a new one.
 async fn rejoin(parts: &Parts) {
+    // What it held did not kill this process.
+    let before = parts.node();
     loop {
-        match join(parts, false).await {
+        match join(parts, false, Some(before)).await {
             // The answer took longer than the lease it brought.
             Ok(_) if parts.is_fenced() => continue,
             Ok(joined) => {

@@ -28,7 +28,7 @@ use windlass_core::checkpoint::{Checkpoint, StepOutcome, StepRecord, Validated, 
 use windlass_core::json::Json;
 use windlass_core::lease::{LeaseKey, Requests};
 use windlass_core::outcome::{Class, Outcome, StepRef, TaskError as Cause};
-use windlass_core::retry::{Jitter, RetryPolicy};
+use windlass_core::retry::{Exponential, Jitter, RetryPolicy};
 use windlass_core::settle::{Attempted, Rules, Settlement, UnknownErrors, settle};
 use windlass_core::state::State;
 use windlass_core::store::{BoxFuture, Claimed, Write};
@@ -412,7 +412,15 @@ impl Run {
         let rules = Rules { retry, unknown_errors: self.kind.rules.unknown_errors };
         let standing = &self.task.standing;
         let attempted = Attempted { state: standing.state, retries: standing.retries };
-        settle(outcome, rules, attempted, self.parts.clock.now(), Jitter::new(rand::random()))
+        let (now, jitter) = (self.parts.clock.now(), Jitter::new(rand::random()));
+        // The policy may be the user's code, and the attempt must end all the same.
+        let settled =
+            catch_unwind(AssertUnwindSafe(|| settle(outcome, rules, attempted, now, jitter)));
+        settled.unwrap_or_else(|panic| {
+            let message = format!("the retry policy panicked: {}", panic_text(panic));
+            let outcome = Outcome::Error(Cause::new(Class::Fatal, message));
+            settle(outcome, Rules { retry: &Exponential::TASK, ..rules }, attempted, now, jitter)
+        })
     }
 
     /// The write that ends the attempt.
@@ -538,7 +546,7 @@ async fn call(run: &Arc<Run>) -> Ran {
     }));
     match made {
         Ok(work) => CatchPanic(work).await,
-        Err(panic) => Err(panicked(panic.as_ref())),
+        Err(panic) => Err(panicked(panic)),
     }
 }
 
@@ -550,14 +558,26 @@ impl Future for CatchPanic {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ran> {
         let work = self.0.as_mut();
         catch_unwind(AssertUnwindSafe(|| work.poll(cx)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic.as_ref()))))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> TaskError {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    TaskError::class(Class::Panic, format!("the code panicked: {text}"))
+fn panicked(panic: Box<dyn Any + Send>) -> TaskError {
+    TaskError::class(Class::Panic, format!("the code panicked: {}", panic_text(panic)))
+}
+
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => match panic.downcast::<&str>() {
+            Ok(text) => (*text).to_owned(),
+            Err(other) => {
+                // What a stranger's value does when it is dropped is not known.
+                std::mem::forget(other);
+                "no message".to_owned()
+            }
+        },
+    }
 }
 
 /// From what the code said to an outcome. What people asked for meanwhile is not

@@ -252,6 +252,9 @@ impl KindOptions {
         if self.concurrency == Some(0) {
             return refuse("a concurrency of 0 would never run; pause the queue instead");
         }
+        for policy in [&self.retry, &self.step_retry].into_iter().flatten() {
+            policy.check()?;
+        }
         for (field, d) in [
             ("step_timeout", self.step_timeout),
             ("task_timeout", self.task_timeout),

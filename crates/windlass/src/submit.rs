@@ -51,9 +51,10 @@ impl Draft {
 
     /// A kind without fields is written as an empty object: `null` is no payload.
     fn typed<K: TaskKind>(registry: &Registry, task: &K) -> Self {
-        let payload = Json::of(task);
-        let empty = payload.as_ref().is_ok_and(Json::is_null);
-        Draft::new(registry, K::NAME, if empty { Ok(Json::default()) } else { payload })
+        let payload = Json::of(task).and_then(|json| {
+            if json.is_null() { Ok(Json::default()) } else { json.reads_back_as::<K>() }
+        });
+        Draft::new(registry, K::NAME, payload)
     }
 
     fn set(&mut self, set: impl FnOnce(&mut NewTask) -> Result<()>) {
@@ -87,7 +88,7 @@ impl Draft {
             None => return Err(Registry::unknown_kind(&task.kind)),
         }
         if let Some(key) = self.idempotency_key {
-            let body = body_of(&task);
+            let body = body_of(&task)?;
             task.idempotency =
                 Some(IdempotencyKey { key, body, ttl: parts.settings.idempotency_ttl });
         }
@@ -100,30 +101,40 @@ impl Draft {
 }
 
 /// A hash of everything that was submitted, so that one key with another body
-/// is noticed.
-fn body_of(task: &NewTask) -> u128 {
-    let extras = task.extras.as_ref().map(Json::of).transpose().ok().flatten();
-    let text = format!(
-        "{}\0{}\0{}\0{}\0{:?}\0{:?}\0{:?}",
-        task.kind,
-        task.queue,
-        task.payload.as_str(),
-        task.priority,
-        task.start,
-        task.deadline,
-        extras.as_ref().map(Json::as_str),
-    );
-    let hash = blake3::hash(text.as_bytes());
+/// is noticed. It is stored: its shape must not change between versions.
+fn body_of(task: &NewTask) -> Result<u128> {
+    let start = match task.start {
+        Start::Now => String::new(),
+        Start::At(at) => format!("at {}", at.as_micros()),
+        Start::After(delay) => format!("after {}", delay.as_micros()),
+    };
+    let deadline = task.deadline.map_or_else(String::new, |d| d.as_micros().to_string());
+    let extras = task.extras.as_ref().map(Json::of).transpose()?.unwrap_or_default();
+    let (kind, queue) = (task.kind.as_str(), task.queue.as_str());
+    let priority = task.priority.to_string();
+    let payload = task.payload.as_str();
+    let parts = [kind, queue, payload, &priority, &start, &deadline, extras.as_str()];
+    let hash = blake3::hash(parts.join("\0").as_bytes());
     let mut half = [0; 16];
     half.copy_from_slice(&hash.as_bytes()[..16]);
-    u128::from_be_bytes(half)
+    Ok(u128::from_be_bytes(half))
+}
+
+fn some_time(field: &str, time: Duration) -> Result<()> {
+    match time {
+        Duration::ZERO => {
+            Err(Error::invalid("submit", format!("{field} of 0 leaves no time at all")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The words of a submission, the same for each way to submit.
 macro_rules! words {
     () => {
         /// At most one task with this key that has not ended: a second
-        /// submission gets the first one's handle.
+        /// submission gets the first one's handle. Keys are shared by all kinds;
+        /// put the kind's name into the key if they should not be.
         pub fn unique(self, key: impl Into<String>) -> Self {
             self.with(|t| {
                 t.extras_mut().unique = Some(Unique { key: key.into(), for_: None });
@@ -222,7 +233,7 @@ macro_rules! words {
         pub fn step_timeout(self, longest: Duration) -> Self {
             self.with(|t| {
                 t.extras_mut().timeouts.get_or_insert_default().step = Some(longest);
-                Ok(())
+                some_time("step_timeout", longest)
             })
         }
 
@@ -230,7 +241,7 @@ macro_rules! words {
         pub fn task_timeout(self, longest: Duration) -> Self {
             self.with(|t| {
                 t.extras_mut().timeouts.get_or_insert_default().task = Some(longest);
-                Ok(())
+                some_time("task_timeout", longest)
             })
         }
 

@@ -36,10 +36,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn ring(&self, wake: Wake) {
-        // Cheap when it has rung already and nobody has looked yet.
-        if self.bits.load(Ordering::Relaxed) & wake as u8 == 0
-            && self.bits.fetch_or(wake as u8, Ordering::AcqRel) == 0
-        {
+        if self.bits.fetch_or(wake as u8, Ordering::AcqRel) == 0 {
             self.notify.notify_one();
         }
     }

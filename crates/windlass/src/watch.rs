@@ -71,10 +71,14 @@ fn take_due(dooms: &mut Vec<Doom>, now: Duration) -> Vec<Doom> {
 /// Why this attempt must end now, if it must.
 fn overdue(run: &Run, now: Duration, cancels: &mut HashMap<TaskId, Duration>) -> Option<Outcome> {
     let began = run.began()?;
-    if run.is_judged() || run.has_ended() {
+    if run.is_judged() {
         return None;
     }
     let step = run.journal.current();
+    if run.has_ended() {
+        let error = Cause::new(Class::Panic, "the attempt ended without a word");
+        return Some(Outcome::Error(Cause { step, ..error }));
+    }
     if now.saturating_sub(began) >= run.task_timeout() {
         return Some(Outcome::Timeout { step });
     }

@@ -18,6 +18,7 @@ use windlass_conformance::faults::{Call, Fault, FaultyStore};
 on_both_stores!(
     a_node_that_was_away_loses_its_tasks_and_its_late_writes_are_refused,
     a_pause_outlives_the_identity_it_was_given_to,
+    losing_the_lease_is_no_crash,
     a_node_that_cannot_renew_stops_claiming_at_two_thirds,
     handlers_are_cancelled_when_the_lease_ends,
     a_lost_claim_answer_burns_nothing,
@@ -32,6 +33,26 @@ async fn attempts(ground: &Ground, id: TaskId) -> Vec<Attempt> {
 
 fn steps_of(attempt: &Attempt) -> Vec<&str> {
     attempt.steps.iter().map(|e| e.record.name.as_str()).collect()
+}
+
+async fn losing_the_lease_is_no_crash(ground: Ground) {
+    let faulty = FaultyStore::new(ground.store.clone());
+    let away = ground.before(faulty.clone()).start().await.expect("an engine");
+    let slow = away.submit(job("slow").steps(1).waiting_in(0, 99)).await.expect("written");
+    ground.floor.until(|log| log.tries("slow", 0) == 1).await;
+    for lost in 1..=4 {
+        faulty.hold();
+        ground.pass(LEASE * 2, &[]).await;
+        faulty.release();
+        eventually("it joins again", || away.status().rejoined == lost).await;
+        ground.pass(secs(2), &[&away]).await;
+        let tries = usize::try_from(lost + 1).expect("few");
+        ground.floor.until(|log| log.tries("slow", 0) == tries).await;
+    }
+    let task = ground.task(&slow).await;
+    assert_eq!((task.standing.crashes, task.standing.attempt), (0, 5));
+    ground.floor.open("slow");
+    assert_eq!(slow.result().await.expect("a name"), "slow");
 }
 
 async fn a_pause_outlives_the_identity_it_was_given_to(ground: Ground) {

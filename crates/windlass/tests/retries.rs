@@ -27,6 +27,7 @@ on_both!(
     any_error_through_the_question_mark_is_unknown,
     a_step_waits_as_long_as_the_other_side_asked,
     a_long_wait_holds_no_slot,
+    a_policy_that_panics_fails_the_task,
     a_task_waits_as_long_as_the_other_side_asked,
     a_policy_of_ones_own_serves_both_layers,
     no_retries_at_all,
@@ -138,6 +139,24 @@ async fn a_step_waits_as_long_as_the_other_side_asked(on: On) {
     let id = bench.submit().await.id();
     bench.until(id, EventName::StepFailed).await;
     next_try_after(&bench, &tries, secs(30)).await;
+}
+
+#[derive(Debug)]
+struct Bomb;
+
+impl windlass::RetryPolicy for Bomb {
+    fn delay(&self, _: u32, _: &Cause, _: Jitter) -> Option<Duration> {
+        panic!("no policy today")
+    }
+}
+
+async fn a_policy_that_panics_fails_the_task(on: On) {
+    let options = KindOptions::new().step_retry(NEVER).retry(Bomb);
+    let (bench, _) = fails(on, options, || retryable("down")).await;
+    let task = bench.run().await;
+    let failure = task.standing.failure.expect("a failure");
+    assert!(failure.error.message.contains("no policy today"), "{failure:?}");
+    assert_eq!((bench.engine.status().held, bench.engine.status().active), (0, 0));
 }
 
 async fn a_long_wait_holds_no_slot(on: On) {

@@ -22,6 +22,9 @@ on_both_stores!(
     without_grace_everything_goes_back_at_once,
     nothing_is_submitted_during_a_shutdown,
     a_task_that_waits_to_be_alone_goes_back,
+    a_shutdown_nobody_waits_for_goes_on,
+    a_grace_without_end_is_no_panic,
+    a_state_that_holds_the_engine_is_let_go,
     code_that_will_not_end_does_not_hang_the_shutdown,
     a_late_heartbeat_does_not_join_again,
     a_store_that_is_away_does_not_hang_the_shutdown,
@@ -63,7 +66,7 @@ async fn stopped(
     ground: &Ground,
     engine: &Engine,
     stopping: tokio::task::JoinHandle<windlass::Result<()>>,
-) {
+) -> windlass::Result<()> {
     eventually("it drains", || engine.status().draining).await;
     let began = ground.clock.uptime();
     while !stopping.is_finished() {
@@ -76,7 +79,7 @@ async fn stopped(
         ground.clock.advance(Duration::from_millis(100));
         assert!(ground.clock.uptime() - began < secs(28), "the shutdown hangs");
     }
-    stopping.await.expect("no panic").expect("an end");
+    stopping.await.expect("no panic")
 }
 
 /// A task in its second step is released by `shutdown(grace)`.
@@ -136,6 +139,45 @@ async fn nothing_is_submitted_during_a_shutdown(ground: Ground) {
     held.result().await.expect("a name");
     let refused = engine.submit(job("late")).await.expect_err("it has stopped");
     assert_eq!((refused.code(), ground.tasks().await), (Code::Draining, 1));
+}
+
+async fn a_shutdown_nobody_waits_for_goes_on(ground: Ground) {
+    let engine = ground.engine().await;
+    let handle = engine.submit(job("slow").steps(1).waiting_in(0, 1)).await.expect("written");
+    ground.floor.until_begun("slow").await;
+    {
+        let mut dropped = std::pin::pin!(engine.shutdown(Duration::ZERO));
+        tokio::select! {
+            biased;
+            _ = &mut dropped => panic!("too quick for this test"),
+            () = std::future::ready(()) => {}
+        }
+    }
+    handle.ended().await.expect_err("the engine stops");
+    let task = ground.store.task(handle.id()).await.expect("a read").expect("a task");
+    assert_eq!((task.state(), task.standing.retries), (State::Queued, 0));
+    assert!(ground.store.nodes().await.expect("nodes").is_empty());
+}
+
+async fn a_grace_without_end_is_no_panic(ground: Ground) {
+    let engine = ground.engine().await;
+    engine.submit(job("a")).await.expect("written").result().await.expect("a name");
+    engine.shutdown(Duration::MAX).await.expect("an end");
+}
+
+/// What a program may be tempted to give its tasks.
+#[derive(Default)]
+struct Loop(Mutex<Option<windlass::Engine>>);
+
+async fn a_state_that_holds_the_engine_is_let_go(ground: Ground) {
+    let state = Arc::new(Loop::default());
+    let weak = Arc::downgrade(&state);
+    let engine = ground.builder().state(state.clone()).start().await.expect("an engine");
+    *state.0.lock().expect("no panic") = Some(engine.clone());
+    drop(state);
+    engine.shutdown(secs(1)).await.expect("an end");
+    drop(engine);
+    assert_eq!(weak.strong_count(), 0, "a circle is left");
 }
 
 async fn a_task_that_waits_to_be_alone_goes_back(ground: Ground) {
@@ -207,7 +249,7 @@ async fn code_that_will_not_end_does_not_hang_the_shutdown(ground: Ground) {
     let handle = engine.submit(Blocks {}).await.expect("written");
     ground.floor.until_begun("blocks").await;
     let stopping = stop(&engine, secs(1));
-    stopped(&ground, &engine, stopping).await;
+    stopped(&ground, &engine, stopping).await.expect("an end");
     let task = ground.task(&handle).await;
     assert_eq!((task.state(), task.standing.retries), (State::Queued, 0));
     assert_eq!(ground.floor.log().running("all"), 1, "it really blocks");
@@ -245,7 +287,7 @@ async fn a_store_that_is_away_does_not_hang_the_shutdown(ground: Ground) {
     faulty.hold();
     let stopping = stop(&engine, secs(1));
     faulty.until_held(1).await;
-    stopped(&ground, &engine, stopping).await;
+    stopped(&ground, &engine, stopping).await.expect_err("the store did not hear of it");
     faulty.release();
     ground.clock.advance(LEASE + secs(1));
     ground.floor.open_all();

@@ -40,6 +40,7 @@ impl Bench {
             version: String::new(),
             lease: Duration::from_secs(3600),
             sole: true,
+            instead_of: None,
         };
         let joined = store.join(node, Now::Store).await.expect("a node");
         Bench {

@@ -111,6 +111,7 @@ pub fn new_node(name: &str) -> NewNode {
         version: "1.2.3".to_owned(),
         lease: LEASE,
         sole: false,
+        instead_of: None,
     }
 }
 

@@ -187,6 +187,7 @@ impl History {
             version: "0".to_owned(),
             lease: Duration::from_secs(seconds),
             sole: false,
+            instead_of: None,
         };
         loop {
             let answer = self.store.join(new.clone(), Now::At(self.now)).await;

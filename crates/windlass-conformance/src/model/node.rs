@@ -25,6 +25,10 @@ pub struct Host {
 impl Model {
     pub(super) fn join(&mut self, new: &NewNode, id: NodeId, slot: u16, now: Timestamp) -> Answer {
         let free = !self.nodes.contains_key(&id) && self.nodes.values().all(|h| h.slot != slot);
+        if let Some(before) = new.instead_of {
+            let mine = self.tasks.values_mut().filter(|r| r.leased && r.node == Some(before));
+            mine.for_each(|row| row.in_step = false);
+        }
         let lease_until = now.plus(new.lease);
         let host = Host {
             new: new.clone(),

@@ -2,7 +2,7 @@
 //! and when the death of nodes is held against a task.
 
 use crate::harness::make::{SECOND, done, lane, lane_of, lease, retryable, step};
-use crate::harness::world::{LEASE, ids, only};
+use crate::harness::world::{LEASE, ids, new_node, only};
 use crate::harness::{Node, Shape, World, refused};
 use std::time::Duration;
 use windlass_core::checkpoint::Version;
@@ -12,7 +12,7 @@ use windlass_core::id::TaskId;
 use windlass_core::lease::{PoisonRule, Token};
 use windlass_core::outcome::{Class, Outcome, Reason};
 use windlass_core::state::State;
-use windlass_core::store::{AttemptEnd, Claim, Claimed, Write};
+use windlass_core::store::{AttemptEnd, Claim, Claimed, NewNode, Write};
 
 /// What a dying node was doing.
 #[derive(Clone, Copy)]
@@ -253,4 +253,22 @@ pub async fn what_people_asked_of_the_dead_node_still_counts(w: World) {
     assert_eq!(renewed.requests.len(), 1);
     assert!(renewed.requests[0].1.cancel);
     assert_eq!(w.settle(&taken, retryable()).await.state, State::Cancelled);
+}
+
+pub async fn a_process_that_lives_on_did_not_crash(w: World) {
+    let id = w.submit(w.task()).await;
+    let mut node = w.node("frozen").await;
+    only(w.ask(Claim { begins: true, ..node.ready(1) }).await);
+    for _ in 0..4 {
+        w.advance(LEASE + SECOND);
+        let again = NewNode { instead_of: Some(node.id), ..new_node("frozen") };
+        node = w.join(again).await;
+        let taken = only(w.ask(Claim { begins: true, ..node.expired(1) }).await);
+        assert_eq!((taken.task.standing.crashes, taken.alone), (0, false));
+    }
+    w.advance(LEASE + SECOND);
+    let other = w.node("other").await;
+    only(w.ask(other.expired(1)).await);
+    assert_eq!(crashes(&w, id).await, 1, "this time it died");
+    w.sound().await;
 }

@@ -139,6 +139,7 @@ macro_rules! store_cases {
                 a_crash_while_alone_poisons_at_the_limit,
                 a_death_while_it_waits_to_be_alone_is_no_crash,
                 a_task_from_the_queue_waits_to_be_alone_too,
+                a_process_that_lives_on_did_not_crash,
                 a_limit_of_zero_never_poisons,
                 what_people_asked_of_the_dead_node_still_counts,
             }

@@ -89,6 +89,8 @@ impl TaskKind for Killer {
         let bench = cx.state::<Bench>()?;
         cx.step("kill", || async {
             bench.ledger.write(Fact::Begin(spot(&cx, "kill"))).await;
+            // tidy: allow-sleep because others shall be there when it dies
+            tokio::time::sleep(std::time::Duration::from_millis(60)).await;
             if true {
                 std::process::abort();
             }

@@ -24,6 +24,13 @@ impl Inner {
         if new.sole {
             self.nodes.values_mut().filter(|n| !n.remote).for_each(|n| n.lease_until = now);
         }
+        if let Some(before) = new.instead_of {
+            for row in self.tasks.values_mut() {
+                if let Some(held) = &mut row.held {
+                    held.in_step &= row.task.standing.node != Some(before);
+                }
+            }
+        }
         let taken: HashSet<u16> = self.nodes.values().map(|n| n.slot).collect();
         let slot = (0..SLOTS).find(|slot| !taken.contains(slot)).ok_or_else(|| {
             Error::unavailable("join", format!("all {SLOTS} node slots are taken"))

@@ -49,6 +49,12 @@ impl Tx<'_, '_> {
                 "UPDATE windlass_node SET lease_until = min(lease_until, ?1) WHERE NOT remote";
             self.run("join", text, params![now.as_micros()])?;
         }
+        if let Some(before) = new.instead_of {
+            let text = "UPDATE windlass_lease SET in_step = 0 WHERE node = ?1";
+            self.run("join", text, params![before.key()])?;
+            let mine = |held: &&mut Held| held.standing.node == Some(before);
+            self.memory.leases.values_mut().filter(mine).for_each(|held| held.in_step = false);
+        }
         let newest = self.meta("newest_node")?.unwrap_or(0);
         let key = IdMint::new(slot).next_key(now).max(newest + 1);
         self.set_meta("newest_node", key)?;

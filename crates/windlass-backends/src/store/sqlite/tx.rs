@@ -158,6 +158,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             events = std::mem::replace(&mut self.memory.late, events);
         }
         if events.is_empty() {
+            self.memory.spare = events;
             return Ok(());
         }
         let first = self.next_position()?;
