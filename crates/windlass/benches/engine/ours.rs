@@ -158,13 +158,23 @@ impl Bench {
         Cost { wall: start.elapsed().as_secs_f64(), cpu: process::cpu() - cpu }
     }
 
-    /// Submits `tasks` in batches, one after the other.
+    /// Submits `tasks` in batches, two of them under way: one is made while the
+    /// other is written, as a program that loads many would do it.
     pub(crate) fn submit<K: Plain>(&self, batch: usize, tasks: usize) {
+        let half = |first: usize| {
+            let engine = self.engine.clone();
+            let batches = (tasks / batch + first) / 2;
+            self.runtime.spawn(async move {
+                for _ in 0..batches {
+                    let batch = (0..batch).map(|_| engine.submit(K::new()));
+                    engine.submit_all(batch).await.expect("written");
+                }
+            })
+        };
+        let (one, other) = (half(0), half(1));
         self.runtime.block_on(async {
-            for _ in 0..tasks / batch {
-                let batch = (0..batch).map(|_| self.engine.submit(K::new()));
-                self.engine.submit_all(batch).await.expect("written");
-            }
+            one.await.expect("no panic");
+            other.await.expect("no panic");
         });
     }
 
