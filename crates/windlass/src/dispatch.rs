@@ -237,7 +237,7 @@ fn start(run: Arc<Run>) {
                 Some(span) => tokio::spawn(work.instrument(span)),
                 None => tokio::spawn(work),
             };
-            *run.abort.lock() = Some(task.abort_handle());
+            run.started(task.abort_handle());
         }
         Pool::Cpu => {
             let runtime = tokio::runtime::Handle::current();

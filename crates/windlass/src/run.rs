@@ -59,10 +59,16 @@ pub(crate) struct Run {
     life: AtomicU8,
     /// The end was refused once, and a failure is sent instead.
     refused: AtomicBool,
-    pub(crate) abort: Mutex<Option<AbortHandle>>,
+    abort: Mutex<Abort>,
     /// For code on a thread of its own, which has no abort handle.
     aborted: Notify,
     progress: Mutex<Pending>,
+}
+
+#[derive(Debug, Default)]
+struct Abort {
+    handle: Option<AbortHandle>,
+    wanted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +122,7 @@ impl Run {
             judged: AtomicBool::new(false),
             life: AtomicU8::new(ALIVE),
             refused: AtomicBool::new(false),
-            abort: Mutex::new(None),
+            abort: Mutex::default(),
             aborted: Notify::new(),
             progress: Mutex::default(),
             task: claimed.task,
@@ -381,11 +387,24 @@ impl Run {
         self.aborted.notified().await;
     }
 
+    /// Only whoever judged the attempt, or knows that it owns nothing, may call
+    /// this: an end on its way to the recorder would be lost.
     pub(crate) fn abort_now(&self) {
         self.aborted.notify_one();
-        if let Some(handle) = self.abort.lock().as_ref() {
+        let mut abort = self.abort.lock();
+        abort.wanted = true;
+        if let Some(handle) = &abort.handle {
             handle.abort();
         }
+    }
+
+    /// How to abort the attempt, which may have been wanted already.
+    pub(crate) fn started(&self, handle: AbortHandle) {
+        let mut abort = self.abort.lock();
+        if abort.wanted {
+            handle.abort();
+        }
+        abort.handle = Some(handle);
     }
 
     /// A refused end is answered by a failure, once.
