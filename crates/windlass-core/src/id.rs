@@ -150,35 +150,6 @@ impl TaskId {
     }
 }
 
-/// Spreads row keys over a hash table. Keys are made by this project, never by
-/// an attacker, so a multiplication is enough.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct KeyHasher(u64);
-
-impl std::hash::Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        let mixed = (self.0 ^ key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-
-    fn write_i64(&mut self, key: i64) {
-        self.write_u64(key.cast_unsigned());
-    }
-}
-
-/// A map from ids.
-pub type IdMap<K, V> = std::collections::HashMap<K, V, std::hash::BuildHasherDefault<KeyHasher>>;
-
 impl From<TaskId> for DeadId {
     fn from(task: TaskId) -> Self {
         DeadId(task.0)

@@ -15,6 +15,7 @@ pub mod control;
 pub mod error;
 pub mod event;
 pub mod filter;
+pub mod hash;
 pub mod id;
 pub mod json;
 pub mod lease;

@@ -11,6 +11,7 @@ use crate::control::{Changed, TaskChange};
 use crate::error::{Error, Result};
 use crate::event::{Event, Position};
 use crate::filter::Filter;
+use crate::hash::Fnv;
 use crate::id::{DeadId, NodeId, TaskId};
 use crate::json::Json;
 use crate::lease::{ClaimNo, LeaseKey, PoisonRule, Requests, Token};
@@ -282,27 +283,6 @@ impl Write {
 
     pub fn settling(lease: LeaseKey, settlement: Settlement) -> Self {
         Write { settle: Some(settlement), ..Write::new(lease) }
-    }
-}
-
-/// FNV-1a: fingerprints are stored, so they must not change with the compiler.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -6,7 +6,8 @@
 use crate::run::Run;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use windlass_core::id::{IdMap, TaskId};
+use windlass_core::hash::IdMap;
+use windlass_core::id::TaskId;
 use windlass_core::lease::{ClaimNo, Token};
 
 #[derive(Debug, Default)]

@@ -29,6 +29,8 @@ pub(crate) struct Bench {
     pub(crate) ledger: Ledger,
     /// Each task that ends lets another one be submitted.
     pub(crate) room: Arc<Semaphore>,
+    /// One for each step that a chain has begun here.
+    pub(crate) begun: Semaphore,
     pub(crate) work: Work,
 }
 
@@ -57,6 +59,7 @@ impl TaskKind for Chain {
                 .step(step, || async {
                     ran.store(true, Ordering::Relaxed);
                     bench.ledger.write(Fact::Begin(here.clone())).await;
+                    bench.begun.add_permits(1);
                     if !takes.is_zero() {
                         // tidy: allow-sleep because this is the work of the step
                         tokio::time::sleep(takes).await;
@@ -89,8 +92,10 @@ impl TaskKind for Killer {
         let bench = cx.state::<Bench>()?;
         cx.step("kill", || async {
             bench.ledger.write(Fact::Begin(spot(&cx, "kill"))).await;
-            // tidy: allow-sleep because others shall be there when it dies
-            tokio::time::sleep(std::time::Duration::from_millis(60)).await;
+            // Others shall be there when it dies, until it has to run alone.
+            if cx.attempt() < 3 {
+                bench.begun.acquire().await?.forget();
+            }
             if true {
                 std::process::abort();
             }

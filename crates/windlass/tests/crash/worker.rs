@@ -98,7 +98,8 @@ async fn live(work: &Work) {
     let todo = open_numbers(&work.ledger(), work.chains);
     let ledger = Ledger::open(&work.ledger());
     let room = Arc::new(Semaphore::new(0));
-    let bench = Bench { ledger: ledger.clone(), room: room.clone(), work: work.clone() };
+    let begun = Semaphore::new(0);
+    let bench = Bench { ledger: ledger.clone(), room: room.clone(), begun, work: work.clone() };
     let engine = Windlass::open(&work.url())
         .await
         .expect("a store")
