@@ -27,8 +27,10 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
     loop {
         let beat = parts.settings.times().heartbeat();
         let wait = if parts.held.len() == 0 { beat } else { beat.min(ASK_EVERY) };
+        // A loop that began late, on a busy machine, must not sleep beyond its lease.
+        let until = (asked + wait).min(parts.fence_time());
         tokio::select! {
-            () = parts.clock.sleep_until(asked + wait) => {}
+            () = parts.clock.sleep_until(until) => {}
             () = parts.renew_now.notified() => {}
             () = parts.busy.notified() => continue,
             () = parts.reached(Phase::Leaving) => return,
