@@ -7,7 +7,9 @@ use crate::events::Subscription;
 use crate::handle::{Answer, Handle};
 use crate::parts::Phase;
 use crate::renew::{beat_once, stage};
+use crate::settings::Settings;
 use crate::wake::Wake;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use windlass_core::clock::Timestamp;
 use windlass_core::control::{Changed, TaskChange};
@@ -66,6 +68,31 @@ impl Engine {
             overrun: parts.slots.overrun(),
             queues: queues.collect(),
         }
+    }
+
+    /// Whether this node does its work: it serves, and its lease has not ended.
+    pub fn is_ready(&self) -> bool {
+        self.parts.phase() == Phase::Serving && !self.parts.is_fenced()
+    }
+
+    /// As they were at the start.
+    pub fn settings(&self) -> &Settings {
+        &self.parts.settings
+    }
+
+    /// The store's name, as in its URL.
+    pub fn store_name(&self) -> &'static str {
+        self.parts.store.capabilities().name
+    }
+
+    /// The same engine, whose changes stand in the audit list in this name.
+    /// `origin` is the address or program they come from. Without this they are
+    /// the node's own, from `library`.
+    pub fn acting_as(&self, who: impl Into<String>, origin: impl Into<String>) -> Engine {
+        let by = Arc::new(Actor { who: who.into(), origin: origin.into() });
+        let mut engine = self.clone();
+        engine.by = by;
+        engine
     }
 
     /// Everything that only looks.
@@ -133,26 +160,47 @@ impl Engine {
         self.change(id, TaskChange::Discard).await
     }
 
-    async fn change(&self, id: TaskId, change: TaskChange) -> Result<Changed> {
-        let asks = match change {
-            TaskChange::Cancel => Some(Requests { cancel: true, ..Requests::NONE }),
-            TaskChange::Pause => Some(Requests { pause: true, ..Requests::NONE }),
-            _ => None,
-        };
-        let changed = self.put(Change::Tasks { ids: vec![id], change }).await?;
-        if let (Some(asks), Some(run)) = (asks, self.parts.held.get(id)) {
-            run.requested(asks);
+    /// Any change of one task; the verbs above are this.
+    pub async fn change(&self, id: TaskId, change: TaskChange) -> Result<Changed> {
+        first(self.change_all(vec![id], change).await?)
+    }
+
+    /// The same change of up to 10,000 tasks, one answer for each: one that is
+    /// refused does not keep the others from changing.
+    pub async fn change_all(
+        &self,
+        ids: Vec<TaskId>,
+        change: TaskChange,
+    ) -> Result<Vec<Result<Changed>>> {
+        if ids.is_empty() {
+            return Ok(vec![]);
         }
-        self.parts.waiters.tell(id);
+        let asks = asked_of_holder(&change);
+        let answers = self.put(Change::Tasks { ids: ids.clone(), change }).await?;
+        for (id, answer) in ids.into_iter().zip(&answers) {
+            if answer.is_err() {
+                continue;
+            }
+            if let (Some(asks), Some(run)) = (asks, self.parts.held.get(id)) {
+                run.requested(asks);
+            }
+            self.parts.waiters.tell(id);
+        }
         self.parts.family_now.notify_one();
-        Ok(changed)
+        Ok(answers)
     }
 
     /// Does the work of an ended task again, as a new task.
     pub async fn rerun<T>(&self, of: TaskId) -> Result<Handle<T>> {
         self.parts.check_open("rerun")?;
         let id = self.parts.mint(1)?[0];
-        self.put(Change::Rerun { of, id }).await?;
+        let before = self.parts.store.task(of).await?;
+        let changed = first(self.put(Change::Rerun { of, id }).await?)?;
+        if let (Changed::Done, Some(before)) = (changed, before) {
+            let again = before.rerun(id);
+            let (state, _) = again.birth(self.now());
+            self.parts.meters.pair(&again.kind, &again.queue).submitted(state);
+        }
         Ok(Handle::new(&self.parts, id, Answer::New))
     }
 
@@ -168,27 +216,31 @@ impl Engine {
     /// Concurrency across all nodes, depth limit.
     pub async fn change_queue(&self, name: &str, change: QueueChange) -> Result<Changed> {
         let name = QueueName::new(name)?;
-        self.put(Change::Queue { name, change }).await
+        first(self.put(Change::Queue { name, change }).await?)
     }
 
     /// This node takes no new work until it is resumed.
     pub async fn pause_node(&self) -> Result<Changed> {
-        self.change_node(NodeChange::Pause).await
+        self.change_node(self.parts.node(), NodeChange::Pause).await
     }
 
     pub async fn resume_node(&self) -> Result<Changed> {
-        self.change_node(NodeChange::Resume).await
+        self.change_node(self.parts.node(), NodeChange::Resume).await
     }
 
     /// This node finishes what it has and takes nothing any more. Unlike
     /// [`Engine::shutdown`] it stays.
     pub async fn drain_node(&self) -> Result<Changed> {
-        self.change_node(NodeChange::Drain).await
+        self.change_node(self.parts.node(), NodeChange::Drain).await
     }
 
-    async fn change_node(&self, change: NodeChange) -> Result<Changed> {
+    /// Any node. This one obeys at once, others with their next heartbeat.
+    pub async fn change_node(&self, id: NodeId, change: NodeChange) -> Result<Changed> {
         let parts = &self.parts;
-        let changed = self.put(Change::Node { id: parts.node(), change }).await?;
+        let changed = first(self.put(Change::Node { id, change }).await?)?;
+        if id != parts.node() {
+            return Ok(changed);
+        }
         parts.pauses.fetch_add(1, Ordering::AcqRel);
         match change {
             NodeChange::Pause => parts.paused.store(true, Ordering::Release),
@@ -208,14 +260,29 @@ impl Engine {
         beat_once(&self.parts, stage(&self.parts)).await
     }
 
-    async fn put(&self, change: Change) -> Result<Changed> {
+    async fn put(&self, change: Change) -> Result<Vec<Result<Changed>>> {
         let parts = &self.parts;
-        let by = Actor { who: parts.settings.node_name.clone(), origin: "library".to_owned() };
+        let by = Actor::clone(&self.by);
         let answers = parts.store.change(change, by, parts.now()).await?;
         parts.bell.ring(Wake::Work);
         parts.due.look();
         parts.feed.changed();
-        let nothing = || Error::corrupt("change", "the store gave no answer");
-        answers.into_iter().next().ok_or_else(nothing)?
+        Ok(answers)
+    }
+}
+
+/// The answer to a change of one thing.
+fn first(answers: Vec<Result<Changed>>) -> Result<Changed> {
+    let nothing = || Error::corrupt("change", "the store gave no answer");
+    answers.into_iter().next().ok_or_else(nothing)?
+}
+
+/// What the attempt of a changed task is told.
+fn asked_of_holder(change: &TaskChange) -> Option<Requests> {
+    match change {
+        TaskChange::Cancel => Some(Requests { cancel: true, ..Requests::NONE }),
+        TaskChange::Pause => Some(Requests { pause: true, ..Requests::NONE }),
+        TaskChange::Rollback => Some(Requests { rollback: true, ..Requests::NONE }),
+        _ => None,
     }
 }

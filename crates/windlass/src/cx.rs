@@ -5,6 +5,7 @@
 
 use crate::run::Run;
 use crate::said::{Said, Stop, TaskError};
+use crate::trace::step_span;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
@@ -12,6 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Instrument;
 use windlass_core::checkpoint::StepOutcome;
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
@@ -114,7 +116,8 @@ impl Cx {
             return decode(&step, output.as_ref());
         }
         let _inside = run.journal.inside(&step);
-        self.tries(&step, timeout, work).await
+        let span = step_span(&step.name);
+        self.tries(&step, timeout, work).instrument(span).await
     }
 
     /// Tries a step until it is recorded, or may not be tried again.

@@ -142,6 +142,7 @@ impl Desk {
             return None;
         }
         let (node, number) = (parts.node(), parts.held.next_claim());
+        let takes_over = wanted == Wanted::Expired;
         let claim = Claim {
             node,
             number,
@@ -156,6 +157,9 @@ impl Desk {
             () = parts.reached(Phase::Stopped) => return None,
         };
         crash_point("claim.answered");
+        if let (true, Ok(claimed)) = (takes_over, &answer) {
+            self.count_taken_over(claimed);
+        }
         match answer {
             // An answer that outlived its node is worth nothing.
             Ok(_) if parts.node() != node || parts.is_fenced() => None,
@@ -170,6 +174,9 @@ impl Desk {
                     parts.watch_now.notify_one();
                     parts.busy.notify_one();
                 }
+                if !takes_over {
+                    runs.iter().for_each(|run| count_wait(run));
+                }
                 Some(runs)
             }
             Err(error) => {
@@ -183,6 +190,12 @@ impl Desk {
                 }
                 None
             }
+        }
+    }
+
+    fn count_taken_over(&self, claimed: &[Claimed]) {
+        for Claimed { task, .. } in claimed {
+            self.parts.meters.pair(&task.kind, &task.queue).taken_over();
         }
     }
 
@@ -226,29 +239,31 @@ fn may_be_more(taken: &[Arc<Run>], room: &Room) -> bool {
     })
 }
 
+fn count_wait(run: &Run) {
+    let standing = &run.task.standing;
+    if let Some(started) = standing.started_at {
+        run.meters.waited(started.since(standing.due_at));
+    }
+}
+
 /// Starts an attempt where its kind wants to run.
 fn start(run: Arc<Run>) {
     let slot = run.parts.slots.take(run.clone());
-    let span = span_of(&run);
-    let work = attempt(run.clone(), slot);
+    let work = attempt(run.clone(), slot).instrument(run.span.clone());
     match run.kind.rules.pool {
         Pool::Io => {
-            let task = match span {
-                Some(span) => tokio::spawn(work.instrument(span)),
-                None => tokio::spawn(work),
-            };
+            let task = tokio::spawn(work);
             run.started(task.abort_handle());
         }
         Pool::Cpu => {
             let runtime = tokio::runtime::Handle::current();
             let thread = std::thread::Builder::new().name("windlass-cpu".to_owned());
-            let span = span.unwrap_or_else(tracing::Span::none);
             let aborted = run.clone();
             let work = async move {
                 tokio::select! {
                     biased;
                     () = aborted.aborted() => {}
-                    () = work.instrument(span) => {}
+                    () = work => {}
                 }
             };
             let started = thread.spawn(move || runtime.block_on(work));
@@ -263,26 +278,4 @@ fn start(run: Arc<Run>) {
             }
         }
     }
-}
-
-/// What log lines from inside a handler carry; nothing when nobody listens.
-fn span_of(run: &Run) -> Option<tracing::Span> {
-    if !tracing::enabled!(target: "windlass::task", tracing::Level::INFO) {
-        return None;
-    }
-    let (task, extras) = (&run.task, run.task.extras.as_deref());
-    let correlation_id = extras.and_then(|e| e.correlation_id.as_deref());
-    let user_id = extras.and_then(|e| e.user_id.as_deref());
-    Some(tracing::info_span!(
-        target: "windlass::task",
-        "task",
-        id = %task.id,
-        kind = %task.kind,
-        queue = %task.queue,
-        run = task.standing.run,
-        attempt = task.standing.attempt,
-        node = %run.lease.node,
-        correlation_id,
-        user_id,
-    ))
 }

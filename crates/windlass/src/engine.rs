@@ -7,6 +7,7 @@ use crate::dispatch::dispatch;
 use crate::events::Feed;
 use crate::handle::Waiters;
 use crate::held::Held;
+use crate::meters::{Metered, Meters};
 use crate::parts::{AfterStep, Counters, Identity, Parts, Phase};
 use crate::record::{Entries, Recorder, record};
 use crate::registry::{Draft, Registry, StepHandler, TaskKind};
@@ -30,7 +31,7 @@ use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::error::{Error, Result};
 use windlass_core::id::NodeId;
 use windlass_core::outcome::Outcome;
-use windlass_core::store::{Joined, Stage, Store};
+use windlass_core::store::{Actor, Joined, Stage, Store};
 use windlass_core::task::QueueName;
 
 /// How long a shutdown waits for a store that does not answer.
@@ -193,7 +194,8 @@ impl Builder {
         loops.spawn(vital(&parts, "upkeep", upkeep(parts.clone())));
         loops.spawn(vital(&parts, "dispatch", dispatch(parts.clone())));
         let alive = Arc::new(Alive { parts: parts.clone(), loops: Mutex::new(Some(loops)) });
-        Ok(Engine { parts, alive })
+        let by = Actor { who: parts.settings.node_name.clone(), origin: "library".to_owned() };
+        Ok(Engine { parts, alive, by: Arc::new(by) })
     }
 
     fn parts(self) -> Result<(Arc<Parts>, Entries)> {
@@ -212,7 +214,8 @@ impl Builder {
         let parts = Parts {
             born: clock.uptime(),
             slots: Slots::new(queues, kinds.len(), self.settings.cpu_slots()),
-            store: self.store,
+            store: Arc::new(Metered::new(self.store, clock.clone())),
+            meters: Meters::new(kinds.iter().map(|kind| (&kind.kind, &kind.rules.queue))),
             clock,
             settings: self.settings,
             registry,
@@ -266,10 +269,16 @@ fn served(
 /// A started engine; clones are the same one. When the last is dropped without
 /// [`Engine::shutdown`], work stops as in a crash: what was held is taken over
 /// by the next start or another node.
+///
+/// It measures what it does through the `metrics` crate. A recorder must be
+/// installed before the engine is started, or nothing is measured; the names are
+/// in [`crate::metric_names`].
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(crate) parts: Arc<Parts>,
     alive: Arc<Alive>,
+    /// In whose name it changes things.
+    pub(crate) by: Arc<Actor>,
 }
 
 #[derive(Debug)]

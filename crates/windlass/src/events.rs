@@ -50,10 +50,30 @@ impl Subscription {
     /// Waits for the next event; `None` once the engine has stopped. A failed
     /// read can be repeated: nothing is skipped.
     pub async fn next(&mut self) -> Option<Result<Event>> {
+        if let Err(error) = self.fill().await? {
+            return Some(Err(error));
+        }
+        let event = self.page.pop_front()?;
+        self.after = event.position;
+        Some(Ok(event))
+    }
+
+    /// Waits like [`Subscription::next`] and gives what is there then, at most
+    /// `max` events and never none, unless `max` is 0.
+    pub async fn page(&mut self, max: usize) -> Option<Result<Vec<Event>>> {
+        if let Err(error) = self.fill().await? {
+            return Some(Err(error));
+        }
+        let page: Vec<Event> = self.page.drain(..max.min(self.page.len())).collect();
+        self.after = page.last().map_or(self.after, |event| event.position);
+        Some(Ok(page))
+    }
+
+    /// Waits until the page has something.
+    async fn fill(&mut self) -> Option<Result<()>> {
         loop {
-            if let Some(event) = self.page.pop_front() {
-                self.after = event.position;
-                return Some(Ok(event));
+            if !self.page.is_empty() {
+                return Some(Ok(()));
             }
             let parts = self.parts.upgrade()?;
             let news = parts.feed.news.notified();

@@ -35,6 +35,8 @@ mod events;
 mod handle;
 mod held;
 mod journal;
+mod kinds;
+mod meters;
 mod parts;
 mod plan;
 mod record;
@@ -46,6 +48,7 @@ mod settings;
 mod slots;
 mod submit;
 pub mod testing;
+mod trace;
 mod upkeep;
 mod wake;
 mod watch;
@@ -58,6 +61,8 @@ pub use cx::Cx;
 pub use engine::{Builder, Engine, Windlass, shutdown_signal};
 pub use events::Subscription;
 pub use handle::{Answer, Handle};
+pub use kinds::KindInfo;
+pub use meters::names as metric_names;
 pub use registry::{StepCall, StepHandler, TaskKind};
 pub use said::{TaskError, fail, fatal, retryable, skip, snooze, unknown};
 pub use settings::{KindOptions, Pool, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
@@ -65,15 +70,20 @@ pub use submit::{Submission, SubmissionIn, Uncommitted};
 pub use windlass_backends::CallerTx;
 pub use windlass_core as core;
 pub use windlass_core::checkpoint::OnMismatch;
+pub use windlass_core::children::Policy;
 pub use windlass_core::clock::{Clock, Timestamp};
+pub use windlass_core::control::{Changed, TaskChange};
 pub use windlass_core::event::{Event, EventName, Position};
 pub use windlass_core::id::{NodeId, TaskId};
 pub use windlass_core::json::Json;
 pub use windlass_core::retry::{Exponential, Jitter, RetryPolicy};
 pub use windlass_core::settle::UnknownErrors;
 pub use windlass_core::state::State;
-pub use windlass_core::store::{DeadLetter, Query, QueueChange, Reader};
-pub use windlass_core::task::{Progress, Task};
+pub use windlass_core::store::{
+    Actor, AuditRow, DeadLetter, NodeChange, NodeInfo, Page, Query, QueueChange, QueueInfo, Reader,
+    Stats,
+};
+pub use windlass_core::task::{Kind, Progress, QueueName, Task};
 pub use windlass_core::{Code, Error, ErrorKind, Result};
 
 /// For programs that share the engine's SQLite file; see [`Engine::submit_in`].

@@ -5,6 +5,7 @@
 use crate::events::Feed;
 use crate::handle::Waiters;
 use crate::held::Held;
+use crate::meters::Meters;
 use crate::record::Recorder;
 use crate::registry::{KindEntry, Registry};
 use crate::run::Run;
@@ -80,6 +81,7 @@ pub(crate) struct Parts {
     pub(crate) feed: Feed,
     pub(crate) due: Due,
     pub(crate) counters: Counters,
+    pub(crate) meters: Meters,
     pub(crate) phase: watch::Sender<Phase>,
     /// A person paused or drained this node.
     pub(crate) paused: AtomicBool,
@@ -206,10 +208,8 @@ impl Parts {
     /// Everything held is lost: handlers are cancelled, nothing is written.
     pub(crate) fn fence(&self) {
         self.fence_at.store(0, Ordering::Release);
-        let lost = self.held.clear();
-        bump(&self.counters.leases_lost, lost.len() as u64);
-        for run in lost {
-            run.fence();
+        for run in self.held.clear() {
+            self.lost_unless_judged(&run);
         }
         self.tell_if_idle();
     }
@@ -231,9 +231,29 @@ impl Parts {
     /// This one task is lost.
     pub(crate) fn lose(&self, run: &Run) {
         self.held.remove(run);
-        bump(&self.counters.leases_lost, 1);
-        run.fence();
+        self.lost_unless_judged(run);
         self.tell_if_idle();
+    }
+
+    /// The end of this one was refused.
+    pub(crate) fn refuse(&self, run: &Run) {
+        self.held.remove(run);
+        run.fence();
+        self.count_lost(run);
+        self.tell_if_idle();
+    }
+
+    /// One that was judged is on its way to the store, which may take its end
+    /// all the same: it is counted there.
+    fn lost_unless_judged(&self, run: &Run) {
+        if run.fence() {
+            self.count_lost(run);
+        }
+    }
+
+    fn count_lost(&self, run: &Run) {
+        bump(&self.counters.leases_lost, 1);
+        run.meters.lost(run.took());
     }
 }
 

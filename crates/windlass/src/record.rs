@@ -4,8 +4,10 @@
 //! once, a busy one in larger batches. Attempts come before it, events after.
 
 use crate::crash::crash_point;
+use crate::meters::{Checkpointing, Went};
 use crate::parts::{Parts, Phase, bump};
 use crate::run::Run;
+use crate::trace::tell_end;
 use crate::wake::Wake;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::outcome::{Class, Outcome, TaskError as Cause};
 use windlass_core::state::State;
-use windlass_core::store::{Write, Written};
+use windlass_core::store::{AttemptEnd, Write, Written};
 
 /// Most writes in one batch.
 const BATCH_MAX: usize = 1000;
@@ -119,18 +121,17 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
     may_die(&batch, "record.step.after", "record.end.after");
     let mut again = vec![];
     for (entry, answer) in batch.into_iter().zip(answers) {
-        if let Err(refused) = &answer
-            && refused.kind() == ErrorKind::LeaseLost
-        {
-            bump(&parts.counters.stale_writes, 1);
-        }
+        count(parts, &entry.write, &answer);
         match entry.then {
             Then::Nobody => {}
             Then::Tell(caller) => {
                 // A step whose attempt is gone does not want to know.
                 let _ = caller.send(answer);
             }
-            Then::End(run) => again.extend(ended(parts, run, &entry.write, answer)),
+            Then::End(run) => {
+                let answer = as_answered_first(parts, &run, answer).await;
+                again.extend(ended(parts, run, &entry.write, answer));
+            }
         }
     }
     parts.bell.ring(Wake::Slot);
@@ -139,6 +140,40 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
     if !again.is_empty() {
         Box::pin(flush(parts, again)).await;
     }
+}
+
+fn count(parts: &Parts, write: &Write, answer: &Result<Written>) {
+    let went = match answer {
+        Ok(_) => Went::Ok,
+        Err(refused) => {
+            if refused.kind() == ErrorKind::LeaseLost {
+                bump(&parts.counters.stale_writes, 1);
+                parts.meters.refused_stale();
+            }
+            Went::Refused
+        }
+    };
+    parts.meters.checkpoint(Checkpointing::Save, went, write.steps.len());
+    parts.meters.checkpoint(Checkpointing::Discard, went, usize::from(write.keep_steps.is_some()));
+}
+
+/// A repeated answer says where the task is now, which may be further on than
+/// where this end led. The attempt's own row knows.
+async fn as_answered_first(parts: &Parts, run: &Run, answer: Result<Written>) -> Result<Written> {
+    let written = answer?;
+    if !written.repeated {
+        return Ok(written);
+    }
+    let attempts = tokio::select! {
+        attempts = parts.store.attempts(run.task.id) => attempts.unwrap_or_default(),
+        () = parts.reached(Phase::Stopped) => vec![],
+    };
+    let own = attempts.iter().find(|attempt| attempt.token == run.lease.token);
+    let state = match own.and_then(|attempt| attempt.ended) {
+        Some((AttemptEnd::Settled(state), _)) => state,
+        _ => written.state,
+    };
+    Ok(Written { state, ..written })
 }
 
 /// A test may let the process die here, by what the batch holds.
@@ -189,19 +224,19 @@ fn ended(parts: &Parts, run: Arc<Run>, write: &Write, answer: Result<Written>) -
             None
         }
         Err(refused) if refused.kind() == ErrorKind::LeaseLost => {
-            tracing::warn!(task = %run.task.id, "a late write was refused");
-            parts.lose(&run);
+            tracing::warn!(parent: &run.span, task = %run.task.id, "a late write was refused");
+            parts.refuse(&run);
             None
         }
         Err(refused) if run.may_fail_again() => {
-            tracing::error!(task = %run.task.id, error = %refused, "the end was not recorded");
+            tracing::error!(parent: &run.span, task = %run.task.id, error = %refused, "the end was not recorded");
             let message = format!("the end of the attempt was refused: {refused}");
             let write = run.ending(Outcome::Error(Cause::new(Class::Persistence, message)));
             Some(Entry { write, then: Then::End(run) })
         }
         Err(refused) => {
-            tracing::error!(task = %run.task.id, error = %refused, "the failure was not recorded");
-            parts.lose(&run);
+            tracing::error!(parent: &run.span, task = %run.task.id, error = %refused, "the failure was not recorded");
+            parts.refuse(&run);
             None
         }
     }
@@ -214,10 +249,13 @@ fn settled(parts: &Parts, run: &Run, write: &Write, written: Written) {
         State::Queued | State::RollingBack => parts.bell.ring(Wake::Work),
         _ => {}
     }
-    if let Some(settlement) = &write.settle
-        && let Some(at) = settlement.verdict.due_at
-    {
-        parts.due.note(at);
+    if let Some(settlement) = &write.settle {
+        let (took, age) = (run.took(), parts.clock.now().since(run.task.created_at));
+        run.meters.settled(settlement, written.state, took, age);
+        tell_end(run, settlement, written.state, took);
+        if let Some(at) = settlement.verdict.due_at {
+            parts.due.note(at);
+        }
     }
     if written.state.is_ended() {
         parts.waiters.tell(run.task.id);

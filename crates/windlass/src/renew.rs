@@ -112,7 +112,7 @@ fn apply(parts: &Parts, renewed: &Renewed, named: &HashMap<TaskId, Token>) {
         // One whose end is on its way to the store will hear from there.
         let run = parts.held.get(*id).filter(|run| named.get(id) == Some(&run.lease.token));
         if let Some(run) = run.filter(|run| !run.is_judged()) {
-            tracing::warn!(task = %id, "the lease of a task is lost");
+            tracing::warn!(parent: &run.span, task = %id, "the lease of a task is lost");
             parts.lose(&run);
         }
     }

@@ -6,11 +6,13 @@
 use crate::crash::crash_point;
 use crate::cx::Cx;
 use crate::journal::Journal;
+use crate::meters::{Checkpointing, Pair, Went};
 use crate::parts::Parts;
 use crate::plan::run_plan;
 use crate::registry::{Body, KindEntry, Ran};
 use crate::said::{Said, Stop, TaskError};
 use crate::slots::Slot;
+use crate::trace::task_span;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -44,12 +46,17 @@ pub(crate) struct Run {
     pub(crate) kind: Arc<KindEntry>,
     pub(crate) lease: LeaseKey,
     pub(crate) alone: bool,
+    pub(crate) meters: Arc<Pair>,
+    /// What log lines about it carry.
+    pub(crate) span: tracing::Span,
     /// Taken when the attempt begins.
     checkpoint: Mutex<Option<Checkpoint>>,
     pub(crate) journal: Journal,
     pub(crate) locals: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// Uptime when user code began; 0: not yet.
     began: AtomicU64,
+    /// Microseconds from there to the judgement.
+    took: AtomicU64,
     /// Uptimes by which the tries under way must have ended.
     tries_until: Mutex<Vec<Duration>>,
     stop: AtomicU8,
@@ -108,6 +115,8 @@ impl Run {
     ) -> Arc<Run> {
         let requests = claimed.task.standing.requests;
         let run = Arc::new(Run {
+            meters: parts.meters.pair(&claimed.task.kind, &claimed.task.queue),
+            span: task_span(&claimed.task, &lease),
             parts,
             kind,
             lease,
@@ -116,6 +125,7 @@ impl Run {
             journal: Journal::default(),
             locals: Mutex::default(),
             began: AtomicU64::new(0),
+            took: AtomicU64::new(0),
             tries_until: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
@@ -339,7 +349,12 @@ impl Run {
 
     /// The first to ask may settle.
     pub(crate) fn may_judge(&self) -> bool {
-        !self.judged.swap(true, Ordering::AcqRel)
+        let first = !self.judged.swap(true, Ordering::AcqRel);
+        if first && let Some(began) = self.began() {
+            let took = self.parts.clock.uptime().saturating_sub(began);
+            self.took.store(micros(took), Ordering::Release);
+        }
+        first
     }
 
     pub(crate) fn is_judged(&self) -> bool {
@@ -412,13 +427,20 @@ impl Run {
         !self.refused.swap(true, Ordering::AcqRel)
     }
 
-    /// This attempt owns nothing any more.
-    pub(crate) fn fence(&self) {
+    /// How long it ran until it was judged.
+    pub(crate) fn took(&self) -> Duration {
+        instant(&self.took).unwrap_or_default()
+    }
+
+    /// This attempt owns nothing any more; `false`: it had been judged before.
+    pub(crate) fn fence(&self) -> bool {
         self.want(Stop::Fenced);
-        if self.began().is_some() && self.may_judge() {
+        let first = self.may_judge();
+        if first && self.began().is_some() {
             self.overruns();
         }
         self.abort_now();
+        first
     }
 
     pub(crate) fn retries_unknown(&self) -> bool {
@@ -543,10 +565,12 @@ async fn resume(run: &Arc<Run>, checkpoint: &Checkpoint) -> Result<(), Outcome> 
         }
         Validated::Held { why } => {
             tracing::warn!(task = %run.task.id, why, "checkpoint held");
+            run.parts.meters.checkpoint(Checkpointing::Resume, Went::Refused, 1);
             return Err(Outcome::Pause { why: format!("checkpoint: {why}") });
         }
     };
     run.journal.resume(checkpoint, keep);
+    run.parts.meters.checkpoint(Checkpointing::Resume, Went::Ok, 1);
     let done = keep as u64;
     let total = plan.map_or(0, |p| p.len() as u64).max(done);
     let fresh = Progress { done, total, note: None, data: None };

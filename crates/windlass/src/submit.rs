@@ -6,9 +6,11 @@
 use crate::crash::crash_point;
 use crate::engine::Engine;
 use crate::handle::{Answer, Handle};
+use crate::meters::Pair;
 use crate::parts::Parts;
 use crate::registry::{Registry, TaskKind};
 use crate::settings::UnknownKinds;
+use crate::trace::trace_id;
 use crate::wake::Wake;
 use serde::Serialize;
 use std::future::{Future, IntoFuture};
@@ -17,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_backends::CallerTx;
+use windlass_core::children::Policy;
 use windlass_core::clock::{Timestamp, check_duration};
 use windlass_core::error::{Error, Result};
 use windlass_core::id::TaskId;
@@ -24,13 +27,14 @@ use windlass_core::json::Json;
 use windlass_core::retry::Exponential;
 use windlass_core::state::State;
 use windlass_core::store::{BoxFuture, Submit, Submitted};
-use windlass_core::task::{IdempotencyKey, Kind, NewTask, QueueName, Start, Unique};
+use windlass_core::task::{ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Unique};
 
 /// What is said about a task before it has an id.
 #[derive(Debug)]
 pub(crate) struct Draft {
     task: Result<NewTask>,
-    idempotency_key: Option<String>,
+    /// With the caller's own hash, if it has one.
+    idempotency: Option<(String, Option<u128>)>,
     queue: bool,
     priority: bool,
     deadline: bool,
@@ -46,7 +50,7 @@ impl Draft {
             })?;
             Ok(NewTask::new(TaskId::from_key(0), kind, payload))
         });
-        Draft { task, idempotency_key: None, queue: false, priority: false, deadline: false }
+        Draft { task, idempotency: None, queue: false, priority: false, deadline: false }
     }
 
     /// A kind without fields is written as an empty object: `null` is no payload.
@@ -69,6 +73,9 @@ impl Draft {
     fn finish(self, parts: &Parts, id: TaskId) -> Result<NewTask> {
         let mut task = self.task?;
         task.id = id;
+        if let Some(child_of) = &mut task.child_of {
+            child_of.key = id.to_string();
+        }
         match parts.registry.get(&task.kind) {
             Some(kind) => {
                 if !self.queue {
@@ -87,8 +94,8 @@ impl Draft {
             None if parts.settings.unknown_kinds == UnknownKinds::Park => {}
             None => return Err(Registry::unknown_kind(&task.kind)),
         }
-        if let Some(key) = self.idempotency_key {
-            let body = body_of(&task)?;
+        if let Some((key, body)) = self.idempotency {
+            let body = body.map_or_else(|| body_of(&task), Ok)?;
             task.idempotency =
                 Some(IdempotencyKey { key, body, ttl: parts.settings.idempotency_ttl });
         }
@@ -109,11 +116,16 @@ fn body_of(task: &NewTask) -> Result<u128> {
         Start::After(delay) => format!("after {}", delay.as_micros()),
     };
     let deadline = task.deadline.map_or_else(String::new, |d| d.as_micros().to_string());
-    let extras = task.extras.as_ref().map(Json::of).transpose()?.unwrap_or_default();
+    // A caller that asks again does so in another trace.
+    let mut extras = task.extras.as_deref().cloned();
+    extras.iter_mut().for_each(|extras| extras.trace = None);
+    let extras = extras.as_ref().map(Json::of).transpose()?.unwrap_or_default();
+    let parent = task.child_of.as_ref().map(|child| child.parent.to_string());
     let (kind, queue) = (task.kind.as_str(), task.queue.as_str());
     let priority = task.priority.to_string();
     let payload = task.payload.as_str();
-    let parts = [kind, queue, payload, &priority, &start, &deadline, extras.as_str()];
+    let mut parts = vec![kind, queue, payload, &priority, &start, &deadline, extras.as_str()];
+    parts.extend(parent.as_deref());
     let hash = blake3::hash(parts.join("\0").as_bytes());
     let mut half = [0; 16];
     half.copy_from_slice(&hash.as_bytes()[..16]);
@@ -153,8 +165,54 @@ macro_rules! words {
         /// A repeated submission with this key gets the first answer; with
         /// another body it is an error.
         pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
-            self.draft.idempotency_key = Some(key.into());
+            self.draft.idempotency = Some((key.into(), None));
             self
+        }
+
+        /// Like `idempotency_key`, with the caller's own hash of the body:
+        /// for callers whose request is more than this one task.
+        pub fn idempotency(mut self, key: impl Into<String>, body: u128) -> Self {
+            self.draft.idempotency = Some((key.into(), Some(body)));
+            self
+        }
+
+        /// The task is a child of this one, which must not have ended.
+        pub fn parent(self, parent: TaskId) -> Self {
+            self.with(|t| {
+                // The key is the child's own id, which it does not have yet.
+                t.child_of = Some(ChildOf { parent, key: String::new() });
+                Ok(())
+            })
+        }
+
+        /// What becomes of the task when its own children end.
+        pub fn children_policy(self, policy: Policy) -> Self {
+            self.with(|t| {
+                t.extras_mut().children_policy = Some(policy);
+                Ok(())
+            })
+        }
+
+        /// The trace it belongs to, as a W3C `traceparent`.
+        pub fn traceparent(self, traceparent: impl Into<String>) -> Self {
+            let traceparent = traceparent.into();
+            self.with(|t| {
+                if trace_id(&traceparent).is_none() {
+                    let shape = "use 00-<32 hex>-<16 hex>-<2 hex>";
+                    let message = format!("traceparent `{traceparent:.60}` is none; {shape}");
+                    return Err(Error::invalid("submit", message));
+                }
+                t.extras_mut().trace = Some(traceparent);
+                Ok(())
+            })
+        }
+
+        /// Which share of a named limit it counts against.
+        pub fn limit_key(self, key: impl Into<String>) -> Self {
+            self.with(|t| {
+                t.extras_mut().limit_key = Some(key.into());
+                Ok(())
+            })
         }
 
         pub fn label(self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -332,10 +390,12 @@ where
             }
             let id = parts.mint(1)?[0];
             let task = draft.finish(parts, id)?;
+            let pair = parts.meters.pair(&task.kind, &task.queue);
             let answers = tx.submit(parts.node(), vec![task].into(), parts.now()).await?;
             let answer = answers.first().copied();
             let answer = answer.ok_or_else(|| Error::corrupt("submit", "no answer"))?;
-            Ok(Uncommitted { handle: handle_of(parts, answer) })
+            let written = new_state(&answer).map(|state| (pair, state));
+            Ok(Uncommitted { handle: handle_of(parts, answer), written })
         })
     }
 }
@@ -345,6 +405,8 @@ where
 #[must_use = "call committed() after the commit, or the task starts only at the next poll"]
 pub struct Uncommitted<T> {
     handle: Handle<T>,
+    /// For the count of new tasks; absent when it is none.
+    written: Option<(Arc<Pair>, State)>,
 }
 
 impl<T> Uncommitted<T> {
@@ -354,6 +416,9 @@ impl<T> Uncommitted<T> {
 
     /// To be called after the commit: wakes this node at once.
     pub fn committed(self) -> Handle<T> {
+        if let Some((pair, state)) = self.written {
+            pair.submitted(state);
+        }
         self.handle.wake();
         self.handle
     }
@@ -405,11 +470,16 @@ async fn submit<T>(parts: &Arc<Parts>, drafts: Vec<Draft>) -> Result<Vec<Handle<
     let tasks: Result<Vec<NewTask>> =
         drafts.into_iter().zip(ids).map(|(draft, id)| draft.finish(parts, id)).collect();
     let tasks = tasks?;
+    let pairs = parts.meters.pairs(&tasks);
     let starts = tasks.iter().filter_map(|t| due_at(t, parts.clock.now())).min();
     let answers = parts.store.submit(Submit::from(tasks), parts.now()).await?;
     crash_point("submit.committed");
-    let ready = |a: &Submitted| matches!(a, Submitted::New { state: State::Queued, .. });
-    if answers.iter().any(ready) {
+    for (pair, answer) in pairs.iter().zip(&answers) {
+        if let Some(state) = new_state(answer) {
+            pair.submitted(state);
+        }
+    }
+    if answers.iter().any(|answer| new_state(answer) == Some(State::Queued)) {
         parts.bell.ring(Wake::Work);
     }
     if let Some(at) = starts {
@@ -424,6 +494,14 @@ fn due_at(task: &NewTask, now: Timestamp) -> Option<Timestamp> {
         Start::Now => None,
         Start::At(at) => Some(at),
         Start::After(delay) => Some(now.plus(delay)),
+    }
+}
+
+/// The state of a task that was newly written.
+fn new_state(answer: &Submitted) -> Option<State> {
+    match answer {
+        Submitted::New { state, .. } => Some(*state),
+        Submitted::Replayed { .. } | Submitted::Existing { .. } => None,
     }
 }
 

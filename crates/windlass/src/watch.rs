@@ -45,7 +45,7 @@ pub(crate) async fn watch(parts: Arc<Parts>) {
             if let Some(outcome) = overdue(&run, now, &mut cancels)
                 && run.may_judge()
             {
-                tracing::warn!(task = %run.task.id, kind = %run.task.kind, ?outcome, "an attempt is ended");
+                tracing::warn!(parent: &run.span, task = %run.task.id, kind = %run.task.kind, ?outcome, "an attempt is ended");
                 run.want(Stop::Cancel);
                 run.abort_now();
                 dooms.push(Doom { run, outcome, since: now });
@@ -53,7 +53,7 @@ pub(crate) async fn watch(parts: Arc<Parts>) {
         }
         for doom in take_due(&mut dooms, now) {
             if !doom.run.has_ended() {
-                tracing::error!(task = %doom.run.task.id, "the code goes on; its slot stays taken");
+                tracing::error!(parent: &doom.run.span, task = %doom.run.task.id, "the code goes on; its slot stays taken");
                 doom.run.overruns();
             }
             let write = doom.run.ending(doom.outcome);
