@@ -38,6 +38,12 @@ pub trait RetryPolicy: fmt::Debug + Send + Sync {
     /// the same answer.
     fn delay(&self, retry: u32, error: &TaskError, jitter: Jitter) -> Option<Duration>;
 
+    /// How many retries there are at the most, where that is a number; only for
+    /// people to look at.
+    fn retries(&self) -> Option<u32> {
+        None
+    }
+
     /// Asked once when a kind is registered: settings that make no sense are
     /// refused there.
     fn check(&self) -> Result<()> {
@@ -107,6 +113,10 @@ impl Exponential {
 }
 
 impl RetryPolicy for Exponential {
+    fn retries(&self) -> Option<u32> {
+        Some(self.retries)
+    }
+
     fn delay(&self, retry: u32, _error: &TaskError, jitter: Jitter) -> Option<Duration> {
         (retry <= self.retries).then(|| jitter.spread(self.base(retry), self.jitter))
     }

@@ -268,17 +268,7 @@ impl NewTask {
     /// Checks every field; the error names the field and what to do.
     pub fn validate(&self, payload_max: usize) -> Result<()> {
         let refuse = |message: String| Err(Error::invalid("submit", message));
-        if self.payload.as_str().len() > payload_max {
-            let message = format!(
-                "payload has {} bytes, at most {payload_max} are allowed; \
-                 put large data into an object and name it in `input`",
-                self.payload.as_str().len()
-            );
-            return Err(Error::new(Code::PayloadTooLarge, "submit", message));
-        }
-        if self.payload.is_null() {
-            return refuse("payload is null; leave it out or give a JSON value".to_owned());
-        }
+        check_payload(&self.payload, payload_max)?;
         if !PRIORITY.contains(&self.priority) {
             return refuse(format!("priority {} is not within -10..10", self.priority));
         }
@@ -333,6 +323,23 @@ impl Extras {
         }
         Ok(())
     }
+}
+
+/// Refuses a payload that is too large, and `null`, which is none.
+pub fn check_payload(payload: &Json, payload_max: usize) -> Result<()> {
+    let size = payload.as_str().len();
+    if size > payload_max {
+        let message = format!(
+            "payload has {size} bytes, at most {payload_max} are allowed; \
+             put large data into an object and name it in `input`"
+        );
+        return Err(Error::new(Code::PayloadTooLarge, "submit", message));
+    }
+    if payload.is_null() {
+        let message = "payload is null; leave it out or give a JSON value";
+        return Err(Error::invalid("submit", message));
+    }
+    Ok(())
 }
 
 fn check_text(field: &'static str, text: &str) -> Result<()> {

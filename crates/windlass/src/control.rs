@@ -19,7 +19,7 @@ use windlass_core::id::{NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::Requests;
 use windlass_core::store::{
-    Actor, Change, DeadLetter, NodeChange, Page, Query, QueueChange, Reader,
+    Actor, Change, DeadLetter, NodeChange, Page, Query, QueueChange, Reader, Setting,
 };
 use windlass_core::task::{QueueName, Task};
 
@@ -258,6 +258,13 @@ impl Engine {
     /// tests that want to see requests of others at once.
     pub async fn renew_now(&self) -> Result<()> {
         beat_once(&self.parts, stage(&self.parts)).await
+    }
+
+    /// Keeps a value in the store under a name of the caller's own.
+    pub async fn put_setting(&self, key: &str, value: Option<Json>) -> Result<()> {
+        let setting = Setting::Value { key: key.to_owned(), value };
+        let parts = &self.parts;
+        parts.store.put(setting, Actor::clone(&self.by), parts.now()).await
     }
 
     async fn put(&self, change: Change) -> Result<Vec<Result<Changed>>> {

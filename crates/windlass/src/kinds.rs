@@ -30,6 +30,11 @@ pub struct KindInfo {
 }
 
 impl KindInfo {
+    /// How many retries a task has, where the policy counts them.
+    pub fn retries(&self) -> Option<u32> {
+        self.retry.retries()
+    }
+
     fn of(kind: &KindEntry) -> Self {
         let rules = &kind.rules;
         KindInfo {

@@ -67,6 +67,7 @@ pub use registry::{StepCall, StepHandler, TaskKind};
 pub use said::{TaskError, fail, fatal, retryable, skip, snooze, unknown};
 pub use settings::{KindOptions, Pool, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
 pub use submit::{Submission, SubmissionIn, Uncommitted};
+pub use trace::trace_id;
 pub use windlass_backends::CallerTx;
 pub use windlass_core as core;
 pub use windlass_core::checkpoint::OnMismatch;

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_backends::CallerTx;
 use windlass_core::children::Policy;
-use windlass_core::clock::{Timestamp, check_duration};
+use windlass_core::clock::{Now, Timestamp, check_duration};
 use windlass_core::error::{Error, Result};
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
 use windlass_core::retry::Exponential;
 use windlass_core::state::State;
 use windlass_core::store::{BoxFuture, Submit, Submitted};
-use windlass_core::task::{ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Unique};
+use windlass_core::task::{ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Task, Unique};
 
 /// What is said about a task before it has an id.
 #[derive(Debug)]
@@ -330,6 +330,23 @@ pub struct Submission<'e, T> {
 
 impl<'e, T> Submission<'e, T> {
     words!();
+
+    /// Submits it and gives the task as it was born, without reading it back.
+    /// `None` when it was there before, or when only the store knows the time.
+    pub async fn written(self) -> Result<(Handle<T>, Option<Task>)> {
+        let parts = &self.engine.parts;
+        parts.check_open("submit")?;
+        let task = self.draft.finish(parts, parts.mint(1)?[0])?;
+        let (copy, now) = (task.clone(), parts.now());
+        let answers = write(parts, vec![task], now).await?;
+        let answer = answers.first().copied();
+        let answer = answer.ok_or_else(|| Error::corrupt("submit", "no answer"))?;
+        let born = match (answer, now) {
+            (Submitted::New { .. }, Now::At(at)) => Some(Task::born(&copy, at)),
+            _ => None,
+        };
+        Ok((handle_of(parts, answer), born))
+    }
 }
 
 impl<'e, T: 'e> IntoFuture for Submission<'e, T> {
@@ -467,12 +484,25 @@ impl Engine {
 async fn submit<T>(parts: &Arc<Parts>, drafts: Vec<Draft>) -> Result<Vec<Handle<T>>> {
     parts.check_open("submit")?;
     let ids = parts.mint(drafts.len())?;
-    let tasks: Result<Vec<NewTask>> =
-        drafts.into_iter().zip(ids).map(|(draft, id)| draft.finish(parts, id)).collect();
-    let tasks = tasks?;
+    let many = drafts.len() > 1;
+    let finish = |(i, (draft, id)): (usize, (Draft, TaskId))| {
+        draft.finish(parts, id).map_err(|e| if many { of_many(i, &e) } else { e })
+    };
+    let tasks: Result<Vec<NewTask>> = drafts.into_iter().zip(ids).enumerate().map(finish).collect();
+    let answers = write(parts, tasks?, parts.now()).await?;
+    Ok(answers.into_iter().map(|answer| handle_of(parts, answer)).collect())
+}
+
+/// Which one of many is wrong; they are counted from 0.
+fn of_many(index: usize, error: &Error) -> Error {
+    Error::new(error.code(), "submit", format!("task {index}: {}", error.message()))
+}
+
+/// Writes tasks and wakes who waits for them.
+async fn write(parts: &Parts, tasks: Vec<NewTask>, now: Now) -> Result<Vec<Submitted>> {
     let pairs = parts.meters.pairs(&tasks);
     let starts = tasks.iter().filter_map(|t| due_at(t, parts.clock.now())).min();
-    let answers = parts.store.submit(Submit::from(tasks), parts.now()).await?;
+    let answers = parts.store.submit(Submit::from(tasks), now).await?;
     crash_point("submit.committed");
     for (pair, answer) in pairs.iter().zip(&answers) {
         if let Some(state) = new_state(answer) {
@@ -486,7 +516,7 @@ async fn submit<T>(parts: &Arc<Parts>, drafts: Vec<Draft>) -> Result<Vec<Handle<
         parts.due.note(at);
     }
     parts.feed.changed();
-    Ok(answers.into_iter().map(|answer| handle_of(parts, answer)).collect())
+    Ok(answers)
 }
 
 fn due_at(task: &NewTask, now: Timestamp) -> Option<Timestamp> {

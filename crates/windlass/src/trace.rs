@@ -36,7 +36,7 @@ pub(crate) fn step_span(step: &str) -> Span {
 
 /// The trace's id in a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, not
 /// all zeros.
-pub(crate) fn trace_id(traceparent: &str) -> Option<&str> {
+pub fn trace_id(traceparent: &str) -> Option<&str> {
     let hex = |part: &str, len: usize| {
         part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
