@@ -6,7 +6,7 @@
 //!
 //! In reading order: [`task`], [`state`], [`standing`], [`lease`],
 //! [`checkpoint`], [`outcome`], [`settle`], [`retry`], [`control`],
-//! [`children`], [`schedule`], [`event`], [`filter`], [`store`].
+//! [`children`], [`schedule`], [`event`], [`filter`], [`store`], [`read`].
 
 pub mod checkpoint;
 pub mod children;
@@ -21,6 +21,7 @@ pub mod json;
 pub mod lease;
 pub mod limits;
 pub mod outcome;
+pub mod read;
 pub mod retry;
 pub mod schedule;
 pub mod settle;

@@ -256,6 +256,7 @@ impl Run {
                 reason,
                 class,
                 duration,
+                log: None,
             });
             room.send(write, Some(caller));
         }
@@ -645,6 +646,7 @@ fn last_word(run: &Run, outcome: Outcome, skipped: Option<String>) -> Option<Box
             reason: Some(reason),
             class: None,
             duration: Duration::ZERO,
+            log: None,
         });
     }
     Some(write)
