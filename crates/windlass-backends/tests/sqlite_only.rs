@@ -21,10 +21,14 @@ use windlass_core::clock::{Now, Timestamp};
 use windlass_core::id::{IdMint, NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::{ClaimNo, PoisonRule};
+use windlass_core::state::State;
 use windlass_core::store::{Claim, Kinds, Lane, Migrated, NewNode, Reader, Store, Wanted};
 use windlass_core::task::{Kind, NewTask, QueueName};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+/// The number of the newest schema.
+const SCHEMA: u32 = 2;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
@@ -94,9 +98,11 @@ fn another_process_is_refused_while_the_owner_lives() {
 fn a_migration_that_dies_at_any_statement_is_completed_by_the_next_start() {
     let whole = folder();
     let expected = schema(&whole.path().join("whole.db"));
-    // One for each table and index, one for the schema's number, one for the commit.
+    // One for each table and index, one for each change of what was made before;
+    // and in each migration one for the schema's number, one for the commit.
     let made = expected.iter().filter(|made| made.contains("CREATE") && made.contains("windlass_"));
-    assert_eq!(migration_statements(), made.count() + 2);
+    let (changes, migrations) = (4, 2);
+    assert_eq!(migration_statements(), made.count() + changes + 2 * migrations);
     for statement in 0..migration_statements() {
         let dir = folder();
         let path = dir.path().join("torn.db");
@@ -121,6 +127,45 @@ fn schema(path: &Path) -> Vec<String> {
     let number: i64 = conn.query_row(text, [], |r| r.get(0)).expect("a number");
     found.push(format!("schema {number}"));
     found
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_keeps_its_rows() {
+    let dir = folder();
+    let path = dir.path().join("older.db");
+    let conn = rusqlite::Connection::open(&path).expect("a file");
+    conn.execute_batch(include_str!("../src/store/sqlite/migrations/0001_ledger.sql"))
+        .expect("the first schema");
+    // A failed task with its dead letter and a step, a paused task, a paused queue.
+    conn.execute_batch(
+        r#"INSERT INTO windlass_meta VALUES ('schema', 1);
+           INSERT INTO windlass_lane VALUES (3, 'mail', 'send'), (4, 'media', 'scan');
+           INSERT INTO windlass_task (id, lane, state, priority, created_at, due_at, updated_at,
+             started_at, finished_at, node, run, attempt, retries, crashes, token, version,
+             event_n, has_children, settled, payload, failure)
+           VALUES
+             (10, 4, 18, 0, 1, 1, 5, 2, 5, 7, 1, 1, 0, 0, 1, 1, 4, 0, 0, '{}',
+              '{"reason":"fatal","class":"fatal","message":"no such file"}'),
+             (11, 3, 7, 0, 1, 1, 1, NULL, NULL, NULL, 1, 0, 0, 0, 0, 0, 2, 0, 0, '{}', NULL);
+           INSERT INTO windlass_dead_letter VALUES (10);
+           INSERT INTO windlass_step (task, version, live, outcome, run, attempt, node, at,
+             duration, name) VALUES (10, 1, 1, 0, 1, 1, 7, 3, 9, 'fetch');
+           INSERT INTO windlass_queue VALUES ('mail', 1, 2, NULL);"#,
+    )
+    .expect("rows");
+    drop(conn);
+    let store = SqliteStore::open(SqliteOptions::at(&path)).expect("a store");
+    assert_eq!(store.migrated(), Migrated { from: 1, to: SCHEMA });
+    let queues = store.queues().await.expect("queues");
+    let told: Vec<_> = queues
+        .iter()
+        .map(|q| (q.name.as_str(), q.paused, q.draining, q.concurrency, q.dead_letters))
+        .collect();
+    assert_eq!(told, [("mail", true, false, Some(2), 0), ("media", false, false, None, 1)]);
+    assert_eq!(queues[0].count(State::Paused), 1);
+    let attempts = store.attempts(TaskId::from_key(10)).await.expect("attempts");
+    assert_eq!(attempts[0].steps[0].record.name, "fetch");
+    assert_eq!(attempts[0].steps[0].record.log, None);
 }
 
 /// Opens a file that must be refused and stay byte for byte as it is.
@@ -240,8 +285,8 @@ async fn an_applications_database_gets_our_tables_and_keeps_everything_else() {
     // tables keep it there.
     for (start, version) in [(0, "7"), (1, "8"), (2, "0")] {
         let store = SqliteStore::open(SqliteOptions::at(&path)).expect("a store");
-        let from = u32::from(start > 0);
-        assert_eq!(store.migrated(), Migrated { from, to: 1 });
+        let from = if start > 0 { SCHEMA } else { 0 };
+        assert_eq!(store.migrated(), Migrated { from, to: SCHEMA });
         let node = join(&store, "engine").await;
         store.submit(vec![new(10 * start)].into(), Now::At(NOW)).await.expect("written");
         // The connection is older than our tables and the log.

@@ -33,6 +33,16 @@ impl Version {
     }
 }
 
+/// Longest log kept of one try of a step; the beginning of a longer one is cut.
+pub const LOG_MAX: usize = 16 * 1024;
+
+/// The end of a text: at most `max` bytes of it, whole characters.
+pub fn tail(text: &str, max: usize) -> &str {
+    let cut = text.len().saturating_sub(max);
+    let start = (cut..=text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(text.len());
+    &text[start..]
+}
+
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +94,10 @@ pub struct StepRecord {
     /// Of a failed try.
     pub class: Option<Class>,
     pub duration: Duration,
+    /// The end of what a handler outside Rust wrote to its stderr in this try.
+    /// Stores keep the last [`LOG_MAX`] bytes and give them out with the
+    /// attempts only: in a checkpoint it is always `None`.
+    pub log: Option<String>,
 }
 
 /// One step as the store keeps it.
@@ -230,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_is_the_end_in_whole_characters() {
+        for (text, max, expected) in [
+            ("", 3, ""),
+            ("abc", 3, "abc"),
+            ("abcd", 3, "bcd"),
+            ("abc", 0, ""),
+            ("aéé", 4, "éé"),
+            ("aéé", 3, "é"),
+            ("é", 1, ""),
+        ] {
+            assert_eq!(tail(text, max), expected, "{text} {max}");
+        }
+    }
+
+    #[test]
     fn versions_must_rise() {
         assert!(Version(2).check(Version(1)).is_ok());
         for stale in [0, 1] {
@@ -246,6 +275,7 @@ mod tests {
             reason: None,
             class: None,
             duration: Duration::ZERO,
+            log: None,
         };
         let (node, at) = (NodeId::from_key(1), Timestamp::ZERO);
         StepEntry { record, run: 1, attempt: 1, node, at, live }

@@ -6,8 +6,10 @@
 //!
 //! In reading order: [`task`], [`state`], [`standing`], [`lease`],
 //! [`checkpoint`], [`outcome`], [`settle`], [`retry`], [`control`],
-//! [`children`], [`schedule`], [`event`], [`filter`], [`store`].
+//! [`children`], [`schedule`], [`event`], [`filter`], [`store`], [`read`]; then
+//! what is told to people: [`why`], [`history`], [`cause`].
 
+pub mod cause;
 pub mod checkpoint;
 pub mod children;
 pub mod clock;
@@ -16,11 +18,13 @@ pub mod error;
 pub mod event;
 pub mod filter;
 pub mod hash;
+pub mod history;
 pub mod id;
 pub mod json;
 pub mod lease;
 pub mod limits;
 pub mod outcome;
+pub mod read;
 pub mod retry;
 pub mod schedule;
 pub mod settle;
@@ -28,5 +32,6 @@ pub mod standing;
 pub mod state;
 pub mod store;
 pub mod task;
+pub mod why;
 
 pub use error::{Code, Error, ErrorKind, Result};

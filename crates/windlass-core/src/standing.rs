@@ -553,6 +553,7 @@ mod tests {
             reason: None,
             class: None,
             duration: std::time::Duration::ZERO,
+            log: None,
         };
         s.step(&card(), &step, T, &mut out);
         assert_eq!(s.crashes, 0);

@@ -4,30 +4,28 @@
 //! [`Reader`] for everything that only looks. The conformance suite is the
 //! other half of this file: every promise here is a case there.
 
-use crate::checkpoint::{Checkpoint, StepEntry, StepRecord, Version};
-use crate::children::Totals;
+use crate::checkpoint::{Checkpoint, StepRecord, Version};
 use crate::clock::{Now, Timestamp};
 use crate::control::{Changed, TaskChange};
-use crate::error::{Error, Result};
-use crate::event::{Event, Position};
-use crate::filter::Filter;
+use crate::error::Result;
 use crate::hash::Fnv;
-use crate::id::{DeadId, NodeId, TaskId};
+use crate::id::{NodeId, TaskId};
 use crate::json::Json;
 use crate::lease::{ClaimNo, LeaseKey, PoisonRule, Requests, Token};
 use crate::limits::Limit;
-use crate::outcome::{Class, Failure, Reason};
 use crate::schedule::Schedule;
 use crate::settle::Settlement;
 use crate::state::State;
 use crate::task::{Kind, NewTask, Progress, QueueName, Task};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
+
+pub use crate::read::{
+    Attempt, AttemptEnd, AuditRow, DeadLetter, NodeInfo, Page, Query, QueueInfo, Reader, Stats,
+};
 
 /// One allocation per batch buys object safety.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -185,7 +183,7 @@ pub struct Claim {
 pub struct Claimed {
     /// Its standing holds the token, attempt and run.
     pub task: Task,
-    /// What it resumes from; `None` when it has recorded nothing.
+    /// What it resumes from, without logs; `None` when it has recorded nothing.
     pub checkpoint: Option<Checkpoint>,
     /// It may have killed its node before: run nothing beside it, and say with
     /// a [`Write`] that it begins.
@@ -336,7 +334,12 @@ pub enum Change {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueChange {
+    /// Nothing of the queue is claimed.
     Pause,
+    /// Submissions and reruns are refused; what is in the queue goes on: its
+    /// tasks run, retry, are requeued and write children.
+    Drain,
+    /// Ends a pause and a drain.
     Resume,
     /// Across the cluster; `None`: no limit.
     Concurrency(Option<u32>),
@@ -348,6 +351,7 @@ impl QueueChange {
     pub fn verb(self) -> &'static str {
         match self {
             QueueChange::Pause => "pause",
+            QueueChange::Drain => "drain",
             QueueChange::Resume => "resume",
             QueueChange::Concurrency(_) => "concurrency",
             QueueChange::DepthMax(_) => "depth_max",
@@ -497,8 +501,9 @@ pub trait Store: Reader + fmt::Debug {
     /// Writes tasks, keys and events in one transaction, all or nothing. One
     /// answer per task, in order. `Invalid` names the first bad task;
     /// `KeyReused` when an idempotency key was used with another body;
-    /// `QueueFull` when a queue is over its depth limit; `NotFound` or
-    /// `Conflict` when a parent is missing or has ended.
+    /// `QueueFull` when a queue is over its depth limit; `Draining` when it takes
+    /// no new tasks, not even a schedule's, which then keeps its place;
+    /// `NotFound` or `Conflict` when a parent is missing or has ended.
     fn submit(&self, batch: Submit, now: Now) -> BoxFuture<'_, Result<Vec<Submitted>>>;
 
     /// Gives leases with new tokens, each task to one caller. Highest priority
@@ -539,224 +544,6 @@ pub trait Store: Reader + fmt::Debug {
 pub struct Migrated {
     pub from: u32,
     pub to: u32,
-}
-
-/// One run of a task on one node.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Attempt {
-    pub token: Token,
-    pub run: u32,
-    pub attempt: u32,
-    pub node: NodeId,
-    pub started_at: Timestamp,
-    /// `None` while it runs.
-    pub ended: Option<(AttemptEnd, Timestamp)>,
-    pub failure: Option<Failure>,
-    pub steps: Vec<StepEntry>,
-    /// [`Write::fingerprint`] of the write that ended it; 0: none did.
-    pub settled: u64,
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AttemptEnd {
-    /// The task went to this state.
-    Settled(State),
-    /// Its node died.
-    Lost,
-    /// The claim's answer never arrived.
-    GivenBack,
-}
-
-impl AttemptEnd {
-    /// For a store's column; state codes are not negative.
-    pub fn code(self) -> i64 {
-        match self {
-            AttemptEnd::Settled(state) => state.code(),
-            AttemptEnd::Lost => -1,
-            AttemptEnd::GivenBack => -2,
-        }
-    }
-
-    pub fn from_code(code: i64) -> Result<Self> {
-        match code {
-            -1 => Ok(AttemptEnd::Lost),
-            -2 => Ok(AttemptEnd::GivenBack),
-            code => State::from_code(code).map(AttemptEnd::Settled),
-        }
-    }
-}
-
-/// A failed task, or a foreign message, waiting for a person.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeadLetter {
-    pub id: DeadId,
-    pub task: Option<TaskId>,
-    pub kind: Kind,
-    pub queue: QueueName,
-    pub reason: Reason,
-    pub class: Class,
-    pub message: String,
-    pub step: Option<String>,
-    pub attempts: u32,
-    pub node: Option<NodeId>,
-    pub at: Timestamp,
-    pub correlation_id: Option<Arc<str>>,
-    pub payload: Json,
-}
-
-impl DeadLetter {
-    /// The dead letter of a failed task.
-    pub fn of(task: &Task) -> Result<DeadLetter> {
-        let missing =
-            || Error::corrupt("dead letter", format!("{} failed without a failure", task.id));
-        let failure = task.standing.failure.as_ref().ok_or_else(missing)?;
-        Ok(DeadLetter {
-            id: task.id.into(),
-            task: Some(task.id),
-            kind: task.kind.clone(),
-            queue: task.queue.clone(),
-            reason: failure.reason.ok_or_else(missing)?,
-            class: failure.error.class,
-            message: failure.error.message.clone(),
-            step: failure.error.step.as_ref().map(|s| s.name.clone()),
-            attempts: task.standing.attempt,
-            node: task.standing.node,
-            at: task.standing.finished_at.ok_or_else(missing)?,
-            correlation_id: task.card().correlation_id,
-            payload: task.payload.clone(),
-        })
-    }
-
-    /// The body users and brokers see.
-    pub fn to_json(&self) -> Json {
-        let value = serde_json::json!({
-            "id": self.id, "task": self.task, "kind": self.kind, "queue": self.queue,
-            "reason": self.reason, "class": self.class, "message": self.message,
-            "step": self.step, "attempts": self.attempts, "node": self.node, "at": self.at,
-            "correlation_id": self.correlation_id, "payload": self.payload,
-        });
-        Json::trusted(value.to_string())
-    }
-}
-
-/// A page of a list, newest first.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Page<T> {
-    pub items: Vec<T>,
-    /// Continue with tasks older than this. A page may be short, even empty,
-    /// and still have one: a scan is bounded.
-    pub next: Option<TaskId>,
-}
-
-/// What a list asks for; by default everything, in pages of a hundred.
-#[derive(Debug, Clone)]
-pub struct Query {
-    pub filter: Filter,
-    /// Only tasks older than this one.
-    pub before: Option<TaskId>,
-    /// 1 to [`PAGE_MAX`].
-    pub limit: usize,
-}
-
-impl Default for Query {
-    fn default() -> Self {
-        Query { filter: Filter::default(), before: None, limit: 100 }
-    }
-}
-
-/// A queue as readers see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueInfo {
-    pub name: QueueName,
-    pub paused: bool,
-    pub concurrency: Option<u32>,
-    pub depth_max: Option<u64>,
-    /// Ready now.
-    pub queued: u64,
-    /// Held by nodes.
-    pub running: u64,
-    /// Waiting for a time.
-    pub later: u64,
-}
-
-/// A node as readers see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeInfo {
-    pub id: NodeId,
-    pub slot: u16,
-    pub name: String,
-    pub remote: bool,
-    pub queues: Vec<QueueName>,
-    pub version: String,
-    pub joined_at: Timestamp,
-    pub heartbeat_at: Timestamp,
-    pub lease_until: Timestamp,
-    pub stage: Stage,
-    pub paused: bool,
-    pub active: u64,
-    pub consumed: u64,
-    pub failed: u64,
-}
-
-/// One operator action.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditRow {
-    pub seq: i64,
-    pub at: Timestamp,
-    pub by: Actor,
-    pub action: String,
-    pub target: String,
-    pub outcome: String,
-}
-
-/// Counts for overviews.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// Tasks in the store, by state; states without tasks are absent.
-    pub states: BTreeMap<State, u64>,
-    pub dead_letters: u64,
-    pub outbox: u64,
-    pub newest_event: Position,
-}
-
-/// Reads for API, CLI and dashboard: cannot write. Every read is bounded.
-pub trait Reader: Send + Sync {
-    fn task(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>>>;
-
-    /// Tasks that match, newest first. `now` is for ages in the filter.
-    fn tasks(&self, query: Query, now: Timestamp) -> BoxFuture<'_, Result<Page<Task>>>;
-
-    /// What the task would resume from; `None` when it has recorded nothing,
-    /// has completed, or was rolled back.
-    fn checkpoint(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Checkpoint>>>;
-
-    /// All attempts with their steps, oldest first.
-    fn attempts(&self, id: TaskId) -> BoxFuture<'_, Result<Vec<Attempt>>>;
-
-    /// Children counted by how they stand.
-    fn children(&self, parent: TaskId) -> BoxFuture<'_, Result<Totals>>;
-
-    /// Dead letters whose task matches, newest task first.
-    fn dead_letters(&self, query: Query, now: Timestamp)
-    -> BoxFuture<'_, Result<Page<DeadLetter>>>;
-
-    /// Events after `after`, in order.
-    fn events(&self, after: Position, limit: usize) -> BoxFuture<'_, Result<Vec<Event>>>;
-
-    fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>>;
-    fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>>;
-
-    /// When the next waiting task becomes due.
-    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
-
-    /// Newest first, older than `before`.
-    fn audit(&self, before: Option<i64>, limit: usize) -> BoxFuture<'_, Result<Vec<AuditRow>>>;
-
-    fn setting(&self, key: String) -> BoxFuture<'_, Result<Option<Json>>>;
-    fn schedules(&self) -> BoxFuture<'_, Result<Vec<Schedule>>>;
-    fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>>;
-    fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
 }
 
 #[cfg(test)]

@@ -410,6 +410,15 @@ impl Task {
         self.extras.as_ref()?.labels.get(name).map(String::as_str)
     }
 
+    /// The trace it belongs to: the second part of a W3C `traceparent`.
+    pub fn trace_id(&self) -> Option<&str> {
+        let mut parts = self.extras.as_ref()?.trace.as_deref()?.split('-');
+        let (_version, id) = (parts.next()?, parts.next()?);
+        let hex = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        // All zero is how the format says that there is none.
+        (hex && id.bytes().any(|b| b != b'0')).then_some(id)
+    }
+
     /// The declared plan, if the task was submitted with one.
     pub fn steps(&self) -> Option<&[String]> {
         self.extras.as_ref()?.steps.as_deref()
@@ -468,6 +477,25 @@ mod tests {
     }
 
     const T: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    #[test]
+    fn a_trace_is_known_by_its_traceparent() {
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let zero = "0".repeat(32);
+        for (trace, expected) in [
+            (format!("00-{id}-00f067aa0ba902b7-01"), Some(id)),
+            (format!("00-{zero}-00f067aa0ba902b7-01"), None),
+            (format!("00-{}-00f067aa0ba902b7-01", &id[1..]), None),
+            (format!("00-{}z-00f067aa0ba902b7-01", &id[1..]), None),
+            (id.to_owned(), None),
+            ("x".to_owned(), None),
+        ] {
+            let mut new = task();
+            new.extras_mut().trace = Some(trace.clone());
+            assert_eq!(Task::born(&new, T).trace_id(), expected, "{trace}");
+        }
+        assert_eq!(Task::born(&task(), T).trace_id(), None);
+    }
 
     #[test]
     fn birth_follows_start_and_plan() {

@@ -266,6 +266,7 @@ impl Run {
                 reason,
                 class,
                 duration,
+                log: None,
             });
             room.send(write, Some(caller));
         }
@@ -669,6 +670,7 @@ fn last_word(run: &Run, outcome: Outcome, skipped: Option<String>) -> Option<Box
             reason: Some(reason),
             class: None,
             duration: Duration::ZERO,
+            log: None,
         });
     }
     Some(write)

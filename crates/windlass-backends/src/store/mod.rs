@@ -10,7 +10,7 @@ pub mod memory;
 pub mod sqlite;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use windlass_core::checkpoint::{StepEntry, StepRecord};
+use windlass_core::checkpoint::{LOG_MAX, StepEntry, StepRecord, tail};
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::event::{Event, EventData, EventName};
@@ -130,11 +130,16 @@ pub(crate) fn clears_checkpoint(state: State) -> bool {
     matches!(state, State::Completed | State::CompletedWithErrors | State::RolledBack)
 }
 
-/// A step as every store keeps it: durations to the microsecond.
+/// A step as every store keeps it: durations to the microsecond, the end of a
+/// long log.
 pub(crate) fn kept(step: &StepRecord) -> StepRecord {
     let micros = u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX);
     let duration = Duration::from_micros(storable(micros).cast_unsigned());
-    StepRecord { duration, ..step.clone() }
+    StepRecord { duration, log: kept_log(step).map(str::to_owned), ..step.clone() }
+}
+
+pub(crate) fn kept_log(step: &StepRecord) -> Option<&str> {
+    step.log.as_deref().map(|log| tail(log, LOG_MAX))
 }
 
 pub(crate) fn lease_lost(key: &LeaseKey) -> Error {
@@ -193,8 +198,26 @@ pub(crate) fn check_payload(payload: Option<&Json>) -> Result<()> {
     }
 }
 
-/// Paused, concurrency, depth limit of a queue.
-pub(crate) type QueueRules = (bool, Option<u32>, Option<u64>);
+/// What people have said about a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct QueueRules {
+    pub(crate) paused: bool,
+    pub(crate) draining: bool,
+    pub(crate) concurrency: Option<u32>,
+    pub(crate) depth_max: Option<u64>,
+}
+
+impl QueueRules {
+    /// Refuses a new task of a queue that drains.
+    pub(crate) fn check_open(&self, op: &'static str, name: &QueueName) -> Result<()> {
+        if !self.draining {
+            return Ok(());
+        }
+        let message =
+            format!("queue `{name}` is draining and takes no new tasks; resume reopens it");
+        Err(Error::new(Code::Draining, op, message))
+    }
+}
 
 pub(crate) fn change_queue(
     rules: &mut QueueRules,
@@ -204,10 +227,11 @@ pub(crate) fn change_queue(
 ) -> (Changed, Option<Event>) {
     let before = *rules;
     match change {
-        QueueChange::Pause => rules.0 = true,
-        QueueChange::Resume => rules.0 = false,
-        QueueChange::Concurrency(n) => rules.1 = n,
-        QueueChange::DepthMax(n) => rules.2 = n,
+        QueueChange::Pause => rules.paused = true,
+        QueueChange::Drain => rules.draining = true,
+        QueueChange::Resume => (rules.paused, rules.draining) = (false, false),
+        QueueChange::Concurrency(n) => rules.concurrency = n,
+        QueueChange::DepthMax(n) => rules.depth_max = n,
     }
     if before == *rules {
         return (Changed::Already, None);

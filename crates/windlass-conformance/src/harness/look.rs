@@ -185,15 +185,7 @@ impl World {
     pub async fn queue(&self, name: &str) -> QueueInfo {
         let queues = self.store().queues().await.expect("read queues");
         let found = queues.into_iter().find(|q| q.name.as_str() == name);
-        found.unwrap_or_else(|| QueueInfo {
-            name: super::make::queue(name),
-            paused: false,
-            concurrency: None,
-            depth_max: None,
-            queued: 0,
-            running: 0,
-            later: 0,
-        })
+        found.unwrap_or_else(|| QueueInfo::empty(super::make::queue(name)))
     }
 
     /// All nodes the store knows, in the order they joined.

@@ -154,7 +154,13 @@ fn record(name: &str, outcome: StepOutcome, version: u64) -> StepRecord {
         reason: None,
         class: None,
         duration: Duration::from_millis(10 * version),
+        log: None,
     }
+}
+
+/// A failed try that left something to read.
+pub fn logged(name: &str, version: u64, log: &str) -> StepRecord {
+    StepRecord { log: Some(log.to_owned()), ..failed_try(name, version) }
 }
 
 /// A finished step whose output is `{name: version}`.

@@ -73,8 +73,13 @@ impl History {
     pub(super) async fn change_queue(&mut self) -> Result<(), String> {
         let queues = super::submits::queues();
         let name = queues[self.pick(queues.len())].clone();
-        let pause = if self.model.paused.contains(&name) { 15 } else { 60 };
-        let change = if self.chance(pause) { QueueChange::Pause } else { QueueChange::Resume };
+        let closed = self.model.paused.contains(&name) || self.model.draining.contains(&name);
+        let close = if closed { 15 } else { 60 };
+        let change = match self.chance(close) {
+            true if self.chance(25) => QueueChange::Drain,
+            true => QueueChange::Pause,
+            false => QueueChange::Resume,
+        };
         self.perform(Op::Change(Change::Queue { name, change })).await
     }
 

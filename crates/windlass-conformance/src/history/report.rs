@@ -47,6 +47,7 @@ pub const EXPECTED: &[&str] = &[
     "renew.lease-lost",
     "renew.lost",
     "renew.requests",
+    "submit.draining",
     "submit.existing",
     "submit.existing.child",
     "submit.idempotency-key-reused",

@@ -127,9 +127,20 @@ impl History {
                 reason: (outcome != StepOutcome::Done).then(|| "because".to_owned()),
                 class: failed.then_some(Class::Retryable),
                 duration: Duration::from_millis(u64::from(self.dice(1000))),
+                log: self.log(),
             }
         };
         (0..len).map(step).collect()
+    }
+
+    /// Seldom one, and seldom longer than stores keep.
+    fn log(&mut self) -> Option<String> {
+        let lines = match self.dice(100) {
+            0..10 => 1,
+            10 => 2000,
+            _ => return None,
+        };
+        Some(format!("é{} failed\n", self.dice(1000)).repeat(lines))
     }
 
     fn add_children(&mut self, write: &mut Write, row: Held) {

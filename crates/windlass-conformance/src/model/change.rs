@@ -105,6 +105,9 @@ impl Model {
         if let Some(row) = self.tasks.get(&id) {
             return if row.is_from(&new) { Ok(Changed::Already) } else { Err(Code::StateConflict) };
         }
+        if self.draining.contains(&new.queue) {
+            return Err(Code::Draining);
+        }
         self.insert(Row::born(&new, now));
         Ok(Changed::Done)
     }
@@ -112,7 +115,14 @@ impl Model {
     fn change_queue(&mut self, name: &QueueName, change: QueueChange) -> Answer {
         let (changed, event) = match change {
             QueueChange::Pause => (self.paused.insert(name.clone()), EventName::QueuePaused),
-            QueueChange::Resume => (self.paused.remove(name), EventName::QueueResumed),
+            QueueChange::Resume => {
+                let (paused, draining) = (self.paused.remove(name), self.draining.remove(name));
+                (paused || draining, EventName::QueueResumed)
+            }
+            QueueChange::Drain => {
+                let new = self.draining.insert(name.clone());
+                return Ok(if new { Changed::Done } else { Changed::Already });
+            }
             QueueChange::Concurrency(_) | QueueChange::DepthMax(_) => return Ok(Changed::Done),
         };
         Ok(self.told(changed, event))

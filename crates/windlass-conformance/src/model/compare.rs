@@ -6,7 +6,7 @@ use super::node::Host;
 use super::{Model, Row, Run, Step, has_ended};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use windlass_core::checkpoint::{Checkpoint, StepEntry};
+use windlass_core::checkpoint::{Checkpoint, StepEntry, StepRecord};
 use windlass_core::clock::Timestamp;
 use windlass_core::error::Result;
 use windlass_core::event::Event;
@@ -134,26 +134,37 @@ impl Model {
     async fn compare_queues(&self, store: &dyn Reader) -> Verdict {
         let found = read("queues", store.queues().await)?;
         let mut names: Vec<_> = self.tasks.values().map(|r| &r.new.queue).collect();
-        names.extend(&self.paused);
-        names.extend(found.iter().map(|q| &q.name));
+        names.extend(self.paused.iter().chain(&self.draining));
         names.sort();
         names.dedup();
         for name in names {
-            let count = |is: fn(&Row) -> bool| {
-                self.tasks.values().filter(|r| r.new.queue == *name && is(r)).count() as u64
-            };
-            let expected = (
-                self.paused.contains(name),
-                count(Row::is_ready),
-                count(|r| r.leased),
-                count(Row::waits_for_time),
-            );
             let info = found.iter().find(|q| q.name == *name);
-            let parts = |q: &QueueInfo| (q.paused, q.queued, q.running, q.later);
-            let store = info.map_or((false, 0, 0, 0), parts);
-            same(&format!("queue {name} (paused, queued, running, later)"), store, expected)?;
+            let info = info.ok_or_else(|| format!("queue {name} is not listed"))?;
+            self.compare_queue(info).map_err(|what| format!("queue {name} {what}"))?;
         }
         Ok(())
+    }
+
+    fn compare_queue(&self, info: &QueueInfo) -> Verdict {
+        let name = &info.name;
+        let rows = || self.tasks.values().filter(|r| r.new.queue == *name);
+        same("paused", info.paused, self.paused.contains(name))?;
+        same("draining", info.draining, self.draining.contains(name))?;
+        let mut states: BTreeMap<State, u64> = BTreeMap::new();
+        for row in rows().filter(|r| !has_ended(r.state)) {
+            *states.entry(row.state).or_default() += 1;
+        }
+        same("states", &info.states, &states)?;
+        same("leased", info.leased, rows().filter(|r| r.leased).count() as u64)?;
+        let dead = self.dead.iter().filter(|id| self.tasks[id].new.queue == *name);
+        same("dead letters", info.dead_letters, dead.count() as u64)?;
+        let ready: Vec<_> = rows().filter(|r| r.is_ready()).map(|r| r.due_at).collect();
+        // A store may tell of another ready task than the one that waits longest.
+        match info.oldest_ready {
+            None => same("ready tasks", 0, ready.len()),
+            Some(since) if ready.contains(&since) => Ok(()),
+            Some(since) => Err(format!("has no task that is ready since {since}: {ready:?}")),
+        }
     }
 
     async fn compare_dead_letters(&self, store: &dyn Reader, now: Timestamp) -> Verdict {
@@ -252,6 +263,16 @@ fn words_of_entry(entry: &StepEntry) -> StepWords<'_> {
     (&entry.record.name, entry.record.version.0, entry.record.outcome.code(), entry.live)
 }
 
+/// Of a long log the end is kept, and half a character is not.
+fn log_of(step: &Step) -> Option<String> {
+    let log = step.record.log.as_ref()?;
+    let mut start = log.len().saturating_sub(16 * 1024);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    Some(log[start..].to_owned())
+}
+
 fn compare_checkpoint(row: &Row, found: Option<Checkpoint>) -> Verdict {
     let live: Vec<_> = row.steps.iter().filter(|s| s.live).collect();
     let Some(found) = found else {
@@ -260,8 +281,9 @@ fn compare_checkpoint(row: &Row, found: Option<Checkpoint>) -> Verdict {
     same("its checkpoint's version", found.version, row.version)?;
     let expected: Vec<_> = live.iter().map(|s| words_of(s)).collect();
     same("its checkpoint", found.entries.iter().map(words_of_entry).collect(), expected)?;
-    let records = found.entries.iter().map(|e| &e.record).collect::<Vec<_>>();
-    same("its checkpoint's data", records, live.iter().map(|s| &s.record).collect())
+    let records = found.entries.iter().map(|e| e.record.clone()).collect::<Vec<_>>();
+    let unlogged = |s: &&Step| StepRecord { log: None, ..s.record.clone() };
+    same("its checkpoint's data", records, live.iter().map(unlogged).collect())
 }
 
 fn compare_attempts(row: &Row, found: &[Attempt]) -> Verdict {
@@ -270,8 +292,11 @@ fn compare_attempts(row: &Row, found: &[Attempt]) -> Verdict {
     for (found, own) in found.iter().zip(&row.attempts) {
         let steps = row.steps.iter().filter(|s| s.token == own.token).map(words_of).collect();
         let there: Vec<_> = found.steps.iter().map(words_of_entry).collect();
+        let logs = row.steps.iter().filter(|s| s.token == own.token).map(log_of).collect();
+        let logs_there: Vec<_> = found.steps.iter().map(|e| e.record.log.clone()).collect();
         compare_attempt(own, found)
             .and_then(|()| same("steps", there, steps))
+            .and_then(|()| same("logs", logs_there, logs))
             .map_err(|what| format!("attempt {} {what}", own.token.0))?;
     }
     Ok(())

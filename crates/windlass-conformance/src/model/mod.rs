@@ -168,6 +168,8 @@ pub struct Model {
     pub tasks: BTreeMap<TaskId, Row>,
     pub nodes: BTreeMap<NodeId, Host>,
     pub paused: BTreeSet<QueueName>,
+    /// Queues that take no new tasks.
+    pub draining: BTreeSet<QueueName>,
     /// Failed tasks that a person has not yet dealt with.
     pub dead: BTreeSet<TaskId>,
     idempotency: BTreeMap<String, Idempotent>,
@@ -192,6 +194,7 @@ impl Model {
             tasks: BTreeMap::new(),
             nodes: BTreeMap::new(),
             paused: BTreeSet::new(),
+            draining: BTreeSet::new(),
             dead: BTreeSet::new(),
             idempotency: BTreeMap::new(),
             unique: BTreeMap::new(),

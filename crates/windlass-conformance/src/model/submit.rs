@@ -46,6 +46,11 @@ impl Model {
                 }
             }
         }
+        if written.iter().any(|id| self.draining.contains(&self.tasks[id].new.queue)) {
+            written.iter().for_each(|id| self.unwrite(*id));
+            (self.idempotency, self.unique) = keys_before;
+            return Err(Code::Draining);
+        }
         for id in written {
             self.born_ended(id);
         }

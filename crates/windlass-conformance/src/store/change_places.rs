@@ -6,6 +6,7 @@ use crate::harness::world::{ann, only};
 use crate::harness::{Node, Shape, World, refused};
 use windlass_core::control::Changed;
 use windlass_core::error::Code;
+use windlass_core::state::State;
 use windlass_core::store::{Change, NodeChange, QueueChange};
 
 async fn place_events(w: &World) -> Vec<&'static str> {
@@ -31,7 +32,7 @@ pub async fn a_queue_may_be_paused_before_its_first_task(w: World) {
     assert!(w.queue("q").await.paused);
     w.submit(w.task().queue("q")).await;
     let info = w.queue("q").await;
-    assert_eq!((info.paused, info.queued), (true, 1));
+    assert_eq!((info.paused, info.count(State::Queued)), (true, 1));
 }
 
 pub async fn the_bounds_of_a_queue_are_shown(w: World) {
@@ -45,7 +46,12 @@ pub async fn the_bounds_of_a_queue_are_shown(w: World) {
 }
 
 pub async fn changes_to_queues_are_in_the_audit_list(w: World) {
-    for change in [QueueChange::Pause, QueueChange::Concurrency(Some(2)), QueueChange::Resume] {
+    for change in [
+        QueueChange::Pause,
+        QueueChange::Concurrency(Some(2)),
+        QueueChange::Drain,
+        QueueChange::Resume,
+    ] {
         w.change_queue("q", change).await;
         let row = w.audit().await.remove(0);
         assert!(row.action.contains(change.verb()), "{}", row.action);

@@ -271,7 +271,7 @@ pub async fn a_rollback_is_claimed_as_such(w: World) {
     assert_eq!((claimed.task.id, claimed.task.state()), (id, State::RollingBack));
     assert_eq!(claimed.task.standing.token, Token(2));
     assert!(w.claim(&node, 10).await.is_empty());
-    assert_eq!(w.queue("default").await.running, 1);
+    assert_eq!(w.queue("default").await.leased, 1);
 }
 
 pub async fn a_queues_concurrency_holds_across_nodes(w: World) {
@@ -285,6 +285,6 @@ pub async fn a_queues_concurrency_holds_across_nodes(w: World) {
     assert!(w.ask(from_q(a.ready(10))).await.is_empty());
     w.settle(&first[0], done()).await;
     assert_eq!(w.ask(from_q(b.ready(10))).await.len(), 1);
-    assert_eq!(w.queue("q").await.running, 3);
+    assert_eq!(w.queue("q").await.leased, 3);
     assert_eq!(w.queue("q").await.name, queue("q"));
 }

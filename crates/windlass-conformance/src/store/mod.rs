@@ -24,6 +24,7 @@ pub mod settings;
 pub mod steps;
 pub mod submit;
 pub mod submit_depth;
+pub mod submit_drain;
 pub mod submit_keys;
 pub mod upkeep;
 
@@ -85,6 +86,13 @@ macro_rules! store_cases {
                 running_and_ended_tasks_are_not_depth,
                 a_replay_is_answered_by_a_full_queue,
                 a_lifted_limit_lets_tasks_in,
+            }
+            submit_drain {
+                a_draining_queue_refuses_new_tasks,
+                repeats_are_answered_by_a_draining_queue,
+                what_is_in_a_draining_queue_goes_on,
+                a_requeue_is_let_in_and_a_rerun_is_not,
+                resuming_ends_a_pause_and_a_drain,
             }
             join {
                 a_node_is_seen_by_readers,
@@ -212,6 +220,8 @@ macro_rules! store_cases {
             }
             steps {
                 steps_are_read_back_in_order,
+                a_log_is_kept_with_its_try_and_out_of_the_checkpoint,
+                of_a_long_log_the_end_is_kept,
                 nothing_recorded_is_no_checkpoint,
                 a_version_that_is_not_newer_writes_nothing,
                 versions_rise_within_one_write,
@@ -336,6 +346,9 @@ macro_rules! store_cases {
                 the_feed_resumes_at_any_position,
                 stats_count_what_is_there,
                 queues_count_what_they_hold,
+                queues_count_every_state_once,
+                queues_with_nothing_but_a_dead_letter_or_a_setting_are_listed,
+                the_longest_wait_of_a_queue_is_told,
                 the_next_due_time_is_the_earliest,
                 the_audit_list_is_read_in_pages,
                 both_handles_see_the_same,

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use windlass_core::control::TaskChange;
 use windlass_core::event::Position;
 use windlass_core::id::TaskId;
+use windlass_core::outcome::{Outcome, WaitingOn};
 use windlass_core::state::State;
-use windlass_core::store::{PAGE_MAX, Query};
+use windlass_core::store::{PAGE_MAX, Query, QueueChange};
 
 pub async fn filters_find_what_they_say(w: World) {
     let node = w.node("a").await;
@@ -192,7 +193,8 @@ pub async fn queues_count_what_they_hold(w: World) {
     let claimed = w.claim(&node, 1).await.remove(0);
     let counts = async |name| {
         let info = w.queue(name).await;
-        (info.queued, info.running, info.later)
+        let later = info.count(State::Scheduled) + info.count(State::Retrying);
+        (info.count(State::Queued), info.count(State::Running), later)
     };
     assert_eq!(counts("default").await, (1, 1, 1));
     assert_eq!(counts("q").await, (1, 0, 0));
@@ -202,6 +204,79 @@ pub async fn queues_count_what_they_hold(w: World) {
     w.promote().await;
     assert_eq!(counts("default").await, (2, 0, 1));
     assert_eq!(w.store().queues().await.unwrap().len(), 2);
+}
+
+pub async fn queues_count_every_state_once(w: World) {
+    let node = w.tireless("a").await;
+    w.submit_all(vec![w.task(), w.task().kind("other"), w.task().after(HOUR)]).await;
+    w.change(w.submit(w.task()).await, TaskChange::Pause).await;
+    w.settle(&w.running(&node).await, retryable()).await;
+    w.settle(&w.running(&node).await, Outcome::Wait(WaitingOn::Signal { name: "s".into() })).await;
+    w.settle(&w.running(&node).await, done()).await;
+    w.cancel(w.submit(w.task()).await).await;
+    w.failed(&node).await;
+    w.running(&node).await;
+    // Two rollbacks: one waits in line, one is held.
+    for _ in 0..2 {
+        w.settle(&w.running(&node).await, Outcome::RollBack).await;
+    }
+    let rolling = w.list("state:rolling_back").await[0].id;
+    w.claim_id(&node, rolling).await;
+    let expected: BTreeMap<State, u64> = [
+        (State::Scheduled, 1),
+        (State::Queued, 2),
+        (State::Running, 1),
+        (State::Retrying, 1),
+        (State::Waiting, 1),
+        (State::Paused, 1),
+        (State::RollingBack, 2),
+    ]
+    .into();
+    let info = w.queue("default").await;
+    assert_eq!(info.states, expected);
+    assert_eq!((info.leased, info.dead_letters), (2, 1));
+    let mut stats = w.stats().await.states;
+    stats.retain(|state, _| !state.is_ended());
+    assert_eq!(stats, expected);
+}
+
+pub async fn queues_with_nothing_but_a_dead_letter_or_a_setting_are_listed(w: World) {
+    let node = w.tireless("a").await;
+    w.failed(&node).await;
+    let kept = w.failed(&node).await;
+    w.change_queue("q", QueueChange::Concurrency(Some(3))).await;
+    let listed = w.store().queues().await.unwrap();
+    let names: Vec<&str> = listed.iter().map(|q| q.name.as_str()).collect();
+    assert_eq!(names, ["default", "q"]);
+    assert_eq!((listed[0].dead_letters, listed[1].dead_letters), (2, 0));
+    assert!(listed.iter().all(|q| q.states.is_empty() && q.oldest_ready.is_none()));
+    let failed: Vec<_> = w.list("state:failed").await.iter().map(|t| t.id).collect();
+    w.change(failed[1], TaskChange::Discard).await;
+    assert_eq!(w.queue("default").await.dead_letters, 1);
+    w.change(kept, crate::harness::make::requeue()).await;
+    let info = w.queue("default").await;
+    assert_eq!((info.dead_letters, info.count(State::Queued)), (0, 1));
+}
+
+pub async fn the_longest_wait_of_a_queue_is_told(w: World) {
+    let node = w.tireless("a").await;
+    let since = async |name| w.queue(name).await.oldest_ready;
+    let born = w.at();
+    w.submit(w.task().after(MINUTE)).await;
+    assert_eq!(since("default").await, None);
+    w.advance(SECOND);
+    let low = w.submit(w.task().priority(-5)).await;
+    w.advance(SECOND);
+    let high = w.submit(w.task().priority(5).kind("other")).await;
+    w.submit(w.task().queue("q")).await;
+    assert_eq!(since("default").await, Some(born.plus(SECOND)));
+    assert_eq!(since("q").await, Some(born.plus(2 * SECOND)));
+    w.claim_id(&node, low).await;
+    assert_eq!(since("default").await, Some(born.plus(2 * SECOND)));
+    w.advance(MINUTE);
+    w.promote().await;
+    w.claim_id(&node, high).await;
+    assert_eq!(since("default").await, Some(born.plus(MINUTE)), "ready since it was due");
 }
 
 pub async fn the_next_due_time_is_the_earliest(w: World) {

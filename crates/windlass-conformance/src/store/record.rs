@@ -165,7 +165,7 @@ pub async fn waiting_holds_no_slot(w: World) {
     assert_eq!((standing.state, standing.leased), (State::Waiting, false));
     assert_eq!(standing.waiting_on, Some(signal));
     assert_eq!(w.story(claimed.task.id).await, ["task.submitted", "task.started", "task.waiting"]);
-    assert_eq!(w.queue("default").await.running, 0);
+    assert_eq!(w.queue("default").await.leased, 0);
     w.advance(HOUR);
     w.promote().await;
     assert_eq!(w.state(claimed.task.id).await, State::Waiting);

@@ -3,12 +3,13 @@
 //! The history of attempts keeps them all.
 
 use crate::harness::make::{
-    done, failed_try, fails, json, lease, retryable, skipped, step, step_giving, steps, undone,
+    done, failed_try, fails, json, lease, logged, retryable, skipped, step, step_giving, steps,
+    undone,
 };
 use crate::harness::world::only;
 use crate::harness::{Shape, World, refused};
 use std::time::Duration;
-use windlass_core::checkpoint::{StepOutcome, Version};
+use windlass_core::checkpoint::{LOG_MAX, StepOutcome, Version, tail};
 use windlass_core::error::Code;
 use windlass_core::outcome::{Class, Outcome};
 use windlass_core::store::Write;
@@ -32,6 +33,37 @@ pub async fn steps_are_read_back_in_order(w: World) {
     assert_eq!((entry.run, entry.attempt, entry.node, entry.at), (1, 1, node.id, w.at()));
     assert!(entry.live);
     assert_eq!(w.story(id).await[2..], ["task.step_completed"; 3]);
+}
+
+pub async fn a_log_is_kept_with_its_try_and_out_of_the_checkpoint(w: World) {
+    let node = w.node("a").await;
+    let claimed = w.running(&node).await;
+    let id = claimed.task.id;
+    let tries = vec![logged("fetch", 1, "no route\nto host"), step("fetch", 2)];
+    w.write(steps(&claimed, tries)).await;
+    let told = only(w.attempts(id).await).steps;
+    assert_eq!(told[0].record, logged("fetch", 1, "no route\nto host"));
+    assert_eq!(told[1].record.log, None);
+    let unread = failed_try("fetch", 1);
+    assert_eq!(w.checkpoint(id).await.unwrap().entries[0].record, unread);
+    w.settle(&claimed, Outcome::Release).await;
+    let again = w.claim_one(&node).await;
+    assert_eq!(again.checkpoint.as_ref().unwrap().entries[0].record, unread);
+    w.finish(&again).await;
+    let told = w.attempts(id).await.remove(0).steps;
+    assert_eq!(told[0].record.log.as_deref(), Some("no route\nto host"), "it outlives the end");
+}
+
+pub async fn of_a_long_log_the_end_is_kept(w: World) {
+    let node = w.node("a").await;
+    let claimed = w.running(&node).await;
+    // An odd length, so that the cut falls into a character.
+    let long = format!("{}end", "é".repeat(LOG_MAX));
+    let write = steps(&claimed, vec![logged("fetch", 1, &long)]);
+    w.write(write.clone()).await;
+    let log = only(w.attempts(claimed.task.id).await).steps.remove(0).record.log.unwrap();
+    assert_eq!((log.as_str(), log.len()), (tail(&long, LOG_MAX), LOG_MAX - 1));
+    assert!(w.write(write).await.repeated, "the whole log sent again is known");
 }
 
 pub async fn nothing_recorded_is_no_checkpoint(w: World) {

@@ -5,6 +5,7 @@
 use crate::harness::make::{HOUR, SECOND, done, retryable};
 use crate::harness::{Shape, World, refused, refused_as};
 use windlass_core::error::{Code, ErrorKind};
+use windlass_core::state::State;
 use windlass_core::store::{QueueChange, Submitted};
 
 async fn limited(w: &World, depth: u64) {
@@ -85,7 +86,7 @@ pub async fn a_lifted_limit_lets_tasks_in(w: World) {
     w.change_queue("q", QueueChange::DepthMax(None)).await;
     w.advance(2 * SECOND);
     w.submit(w.task().queue("q")).await;
-    assert_eq!(w.queue("q").await.queued, 2);
+    assert_eq!(w.queue("q").await.count(State::Queued), 2);
 }
 
 fn in_q(claim: windlass_core::store::Claim) -> windlass_core::store::Claim {

@@ -108,6 +108,9 @@ impl Inner {
         if let Some(known) = self.tasks.get(&id) {
             return same_submission(&known.task, &again).map(|()| Changed::Already);
         }
+        if let Some(rules) = self.queues.get(&again.queue) {
+            rules.check_open("rerun", &again.queue)?;
+        }
         let mut out = vec![];
         self.insert(&again, now, &mut out);
         self.publish(out);
@@ -115,10 +118,8 @@ impl Inner {
     }
 
     fn change_queue(&mut self, name: &QueueName, change: QueueChange, now: Timestamp) -> Changed {
-        let queue = self.queues.entry(name.clone()).or_default();
-        let mut info = (queue.paused, queue.concurrency, queue.depth_max);
-        let (changed, event) = crate::store::change_queue(&mut info, name, change, now);
-        (queue.paused, queue.concurrency, queue.depth_max) = info;
+        let rules = self.queues.entry(name.clone()).or_default();
+        let (changed, event) = crate::store::change_queue(rules, name, change, now);
         self.publish(event.into_iter().collect());
         changed
     }

@@ -200,7 +200,8 @@ impl Inner {
 
     pub(super) fn live_checkpoint(&self, id: TaskId) -> Option<Checkpoint> {
         let row = self.tasks.get(&id)?;
-        let entries: Vec<_> = row.steps.iter().filter(|e| e.live).cloned().collect();
+        let mut entries: Vec<_> = row.steps.iter().filter(|e| e.live).cloned().collect();
+        entries.iter_mut().for_each(|e| e.record.log = None);
         let version = row.task.standing.version;
         (!entries.is_empty()).then_some(Checkpoint { version, entries })
     }

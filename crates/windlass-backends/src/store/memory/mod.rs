@@ -13,7 +13,7 @@ mod submit;
 mod upkeep;
 
 use crate::store::guards::Guards;
-use crate::store::{check_change, check_writes, instant};
+use crate::store::{QueueRules, check_change, check_writes, instant};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use windlass_core::Result;
@@ -78,13 +78,6 @@ struct Held {
     alone: bool,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Queue {
-    paused: bool,
-    concurrency: Option<u32>,
-    depth_max: Option<u64>,
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 struct OutboxLane {
     node: Option<NodeId>,
@@ -111,7 +104,7 @@ struct Inner {
     nodes: BTreeMap<NodeId, NodeInfo>,
     announced_lost: BTreeSet<NodeId>,
     newest_node: i64,
-    queues: BTreeMap<QueueName, Queue>,
+    queues: BTreeMap<QueueName, QueueRules>,
     events: VecDeque<Event>,
     newest: Position,
     /// Only filled while the events guard is broken.

@@ -3,6 +3,7 @@
 
 use super::{Inner, MemoryStore};
 use crate::store::attempt_of;
+use std::collections::BTreeMap;
 use windlass_core::Result;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
@@ -12,6 +13,7 @@ use windlass_core::id::TaskId;
 use windlass_core::json::Json;
 use windlass_core::limits::Limit;
 use windlass_core::schedule::Schedule;
+use windlass_core::standing::Place;
 use windlass_core::state::State;
 use windlass_core::store::{
     Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
@@ -152,24 +154,27 @@ impl Inner {
     }
 
     fn queue_infos(&self) -> Vec<QueueInfo> {
-        let mut names: std::collections::BTreeSet<&QueueName> = self.queues.keys().collect();
-        names.extend(self.tasks.values().map(|row| &row.task.queue));
-        let info = |name: &QueueName| {
-            let rules = self.queues.get(name).cloned().unwrap_or_default();
-            let (queued, later) = self.depth(name);
-            let running =
-                self.leased.iter().filter(|id| self.tasks[id].task.queue == *name).count();
-            QueueInfo {
-                name: name.clone(),
-                paused: rules.paused,
-                concurrency: rules.concurrency,
-                depth_max: rules.depth_max,
-                queued,
-                running: running as u64,
-                later,
+        let mut infos: BTreeMap<&QueueName, QueueInfo> = BTreeMap::new();
+        for (name, rules) in &self.queues {
+            let info = infos.entry(name).or_insert_with(|| QueueInfo::empty(name.clone()));
+            (info.paused, info.draining) = (rules.paused, rules.draining);
+            (info.concurrency, info.depth_max) = (rules.concurrency, rules.depth_max);
+        }
+        for row in self.tasks.values() {
+            let name = &row.task.queue;
+            let info = infos.entry(name).or_insert_with(|| QueueInfo::empty(name.clone()));
+            let standing = &row.task.standing;
+            if !standing.state.is_ended() {
+                *info.states.entry(standing.state).or_default() += 1;
             }
-        };
-        names.into_iter().map(info).collect()
+            info.leased += u64::from(standing.leased);
+            info.dead_letters += u64::from(row.dead_letter);
+            if standing.place() == Place::Ready {
+                let since = info.oldest_ready.unwrap_or(standing.due_at);
+                info.oldest_ready = Some(since.min(standing.due_at));
+            }
+        }
+        infos.into_values().collect()
     }
 
     fn node_infos(&self) -> Vec<NodeInfo> {

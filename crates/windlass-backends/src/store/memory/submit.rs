@@ -22,7 +22,7 @@ impl Inner {
         for new in &batch.tasks {
             plans.push(self.plan(new, &mut keys, now)?);
         }
-        self.check_depth(batch, &plans)?;
+        self.check_queues(batch, &plans)?;
         self.move_schedule(batch.fires.as_ref(), now);
         let mut out = vec![];
         let mut answers = Vec::with_capacity(plans.len());
@@ -91,7 +91,8 @@ impl Inner {
         self.children.get(&parent)?.get(key).copied()
     }
 
-    fn check_depth(&self, batch: &Submit, plans: &[Plan]) -> Result<()> {
+    /// Whether the queues take what the batch adds to them.
+    fn check_queues(&self, batch: &Submit, plans: &[Plan]) -> Result<()> {
         let mut more: HashMap<&QueueName, u64> = HashMap::new();
         for (new, plan) in batch.tasks.iter().zip(plans) {
             if matches!(plan, Plan::Insert) {
@@ -99,7 +100,9 @@ impl Inner {
             }
         }
         for (name, more) in more {
-            let Some(max) = self.queues.get(name).and_then(|q| q.depth_max) else { continue };
+            let Some(rules) = self.queues.get(name) else { continue };
+            rules.check_open("submit", name)?;
+            let Some(max) = rules.depth_max else { continue };
             let (queued, later) = self.depth(name);
             if queued + later + more > max {
                 let message = format!("queue `{name}` holds {} of at most {max}", queued + later);

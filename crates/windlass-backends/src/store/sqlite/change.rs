@@ -2,7 +2,7 @@
 //! same transaction. The rules are core's; here is only what they read and
 //! write.
 
-use super::rows::steps_of;
+use super::rows::{Logs, steps_of};
 use super::submit::live_unique;
 use super::tx::Tx;
 use crate::store::{
@@ -86,7 +86,7 @@ impl Tx<'_, '_> {
         match change {
             TaskChange::Requeue { from_step, payload } => {
                 check_payload(payload.as_ref())?;
-                let steps = steps_of(self.conn, id)?;
+                let steps = steps_of(self.conn, id, Logs::Left)?;
                 if let Some(keep) = steps_before(&steps, &task, from_step.as_deref())? {
                     self.keep_steps(id, keep)?;
                 }
@@ -156,6 +156,7 @@ impl Tx<'_, '_> {
         if let Some((known, _)) = self.task(id)? {
             return same_submission(&known, &again).map(|()| Changed::Already);
         }
+        self.queue_rules(&again.queue)?.check_open("rerun", &again.queue)?;
         self.insert(&again, now)?;
         Ok(Changed::Done)
     }
@@ -166,13 +167,19 @@ impl Tx<'_, '_> {
         change: QueueChange,
         now: Timestamp,
     ) -> Result<Changed> {
-        let mut rules = self.queue_rules(name)?.unwrap_or_default();
+        let mut rules = self.queue_rules(name)?;
         let (changed, event) = change_queue(&mut rules, name, change, now);
         self.run(
             "change",
-            "INSERT OR REPLACE INTO windlass_queue (name, paused, concurrency, depth_max)
-             VALUES (?1, ?2, ?3, ?4)",
-            params![name.as_str(), rules.0, rules.1, rules.2.map(storable)],
+            "INSERT OR REPLACE INTO windlass_queue (name, paused, draining, concurrency, depth_max)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                name.as_str(),
+                rules.paused,
+                rules.draining,
+                rules.concurrency,
+                rules.depth_max.map(storable),
+            ],
         )?;
         self.out.extend(event);
         Ok(changed)

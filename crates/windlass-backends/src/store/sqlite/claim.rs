@@ -4,7 +4,10 @@
 //! node does not serve are other lanes, so they cost it nothing.
 
 use super::error::sql;
-use super::rows::{Held, LEASE, NODE, held_from, lay_over, node_from, stage_code, steps_of};
+use super::rows::{
+    Held, LEASE, Logs, NODE, QUEUE, held_from, lay_over, node_from, queue_rules_from, stage_code,
+    steps_of,
+};
 use super::statements::Hot;
 use super::tx::Tx;
 use crate::store::{
@@ -106,13 +109,13 @@ impl Tx<'_, '_> {
         rows.next().map_err(sql("node"))?.map(node_from).transpose()
     }
 
-    pub(super) fn queue_rules(&self, name: &QueueName) -> Result<Option<QueueRules>> {
-        let text = "SELECT paused, concurrency, depth_max FROM windlass_queue WHERE name = ?1";
+    /// What people have said about a queue; nothing, when its row is missing.
+    pub(super) fn queue_rules(&self, name: &QueueName) -> Result<QueueRules> {
+        let text = format!("SELECT {QUEUE} FROM windlass_queue q WHERE q.name = ?1");
         self.conn
-            .prepare_cached(text)
-            .and_then(|mut s| {
-                s.query_row([name.as_str()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional()
-            })
+            .prepare_cached(&text)
+            .and_then(|mut s| s.query_row([name.as_str()], |r| queue_rules_from(r, 0)).optional())
+            .map(Option::unwrap_or_default)
             .map_err(sql("queue"))
     }
 
@@ -126,11 +129,11 @@ impl Tx<'_, '_> {
             if claimed.len() >= max || claim.lanes[..i].iter().any(|l| l.queue == lane.queue) {
                 continue;
             }
-            let rules = self.queue_rules(&lane.queue)?.unwrap_or_default();
-            if rules.0 {
+            let rules = self.queue_rules(&lane.queue)?;
+            if rules.paused {
                 continue;
             }
-            let room = self.room(lane, rules.1, claim)?.min(max - claimed.len());
+            let room = self.room(lane, rules.concurrency, claim)?.min(max - claimed.len());
             match &claim.wanted {
                 Wanted::Ready => self.claim_ready(claim, lane, room, now, &mut claimed)?,
                 Wanted::Ids(ids) => self.claim_ids(claim, ids, lane, room, now, &mut claimed)?,
@@ -513,6 +516,6 @@ pub(super) fn checkpoint(
     if clears_checkpoint(standing.state) {
         return Ok(None);
     }
-    let entries: Vec<_> = steps_of(conn, id)?.into_iter().filter(|e| e.live).collect();
+    let entries: Vec<_> = steps_of(conn, id, Logs::Left)?.into_iter().filter(|e| e.live).collect();
     Ok((!entries.is_empty()).then_some(Checkpoint { version: standing.version, entries }))
 }

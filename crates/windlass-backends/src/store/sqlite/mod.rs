@@ -13,6 +13,7 @@ mod migrate;
 mod options;
 mod outbox;
 mod pack;
+mod queues;
 mod read;
 mod readers;
 mod record;
@@ -27,7 +28,7 @@ mod writer;
 
 pub use options::{SqliteOptions, Synchronous, take_turns};
 
-use crate::store::instant;
+use crate::store::{instant, kept_log};
 use lock::Ownership;
 use readers::Readers;
 use rows::Lanes;
@@ -36,6 +37,7 @@ use std::fmt;
 use std::path::Path;
 use std::thread::JoinHandle;
 use tx::{Memory, Tx};
+use windlass_core::checkpoint::StepRecord;
 use windlass_core::clock::Now;
 use windlass_core::control::Changed;
 use windlass_core::store::{
@@ -157,7 +159,8 @@ fn weight(batch: &Submit) -> usize {
 
 fn weight_of(writes: &[Write]) -> usize {
     let step = |w: &Write| -> usize {
-        w.steps.iter().map(|s| s.output.as_ref().map_or(0, |o| o.as_str().len()) + 100).sum()
+        let output = |s: &StepRecord| s.output.as_ref().map_or(0, |o| o.as_str().len());
+        w.steps.iter().map(|s| output(s) + kept_log(s).map_or(0, str::len) + 100).sum()
     };
     writes.iter().map(|w| step(w) + 200).sum()
 }

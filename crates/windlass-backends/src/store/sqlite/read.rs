@@ -8,11 +8,11 @@ use super::SqliteStore;
 use super::claim::checkpoint;
 use super::error::sql;
 use super::pack::unpack;
-use super::rows::{Lanes, NODE, WHOLE, node_from, one_task, steps_of, whole_task};
+use super::queues::queues;
+use super::rows::{Lanes, Logs, NODE, WHOLE, node_from, one_task, steps_of, whole_task};
 use super::standing::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use windlass_core::checkpoint::{Checkpoint, StepEntry};
 use windlass_core::children::Totals;
 use windlass_core::clock::Timestamp;
@@ -28,7 +28,7 @@ use windlass_core::store::{
     Actor, Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
     QueueInfo, Reader, Stats,
 };
-use windlass_core::task::{QueueName, Task};
+use windlass_core::task::Task;
 use windlass_core::{Error, Result};
 
 /// Rows one page may look at before it gives what it has.
@@ -249,7 +249,7 @@ fn attempts(conn: &Connection, lanes: &mut Lanes, id: TaskId) -> Result<Vec<Atte
         let failure = standing.failure.clone().filter(|_| standing.state == State::Failed);
         attempts.push(crate::store::attempt_of(standing, ended, failure));
     }
-    let steps = steps_of(conn, id)?;
+    let steps = steps_of(conn, id, Logs::Read)?;
     for attempt in &mut attempts {
         let of_it = |e: &&StepEntry| e.attempt == attempt.attempt;
         attempt.steps = steps.iter().filter(of_it).cloned().collect();
@@ -302,49 +302,6 @@ fn events(conn: &Connection, after: Position, limit: usize) -> Result<Vec<Event>
     }
     found.truncate(limit);
     Ok(found)
-}
-
-fn counts(conn: &Connection, text: &str) -> Result<BTreeMap<QueueName, u64>> {
-    let mut statement = conn.prepare_cached(text).map_err(sql("queues"))?;
-    let rows = statement
-        .query_map([], |r| {
-            Ok((QueueName::trusted(r.get::<_, String>(0)?), r.get::<_, i64>(1)?.unsigned_abs()))
-        })
-        .map_err(sql("queues"))?;
-    rows.collect::<rusqlite::Result<_>>().map_err(sql("queues"))
-}
-
-fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
-    let by_lane = |table: &str| {
-        format!(
-            "SELECT l.queue, sum(c.n) FROM windlass_lane l
-             JOIN (SELECT lane, count(*) AS n FROM {table} GROUP BY lane) c ON c.lane = l.id
-             GROUP BY l.queue"
-        )
-    };
-    let queued = counts(conn, &by_lane("windlass_ready"))?;
-    let running = counts(conn, &by_lane("windlass_lease"))?;
-    let later = counts(conn, &by_lane("windlass_due"))?;
-    let text = "SELECT n.queue, coalesce(q.paused, 0), q.concurrency, q.depth_max
-                FROM (SELECT queue FROM windlass_lane UNION SELECT name FROM windlass_queue) n
-                LEFT JOIN windlass_queue q ON q.name = n.queue ORDER BY n.queue";
-    let mut statement = conn.prepare_cached(text).map_err(sql("queues"))?;
-    let rows = statement
-        .query_map([], |r| {
-            let name = QueueName::trusted(r.get::<_, String>(0)?);
-            let count = |of: &BTreeMap<QueueName, u64>| of.get(&name).copied().unwrap_or(0);
-            Ok(QueueInfo {
-                queued: count(&queued),
-                running: count(&running),
-                later: count(&later),
-                name,
-                paused: r.get(1)?,
-                concurrency: r.get(2)?,
-                depth_max: r.get::<_, Option<i64>>(3)?.map(i64::cast_unsigned),
-            })
-        })
-        .map_err(sql("queues"))?;
-    rows.collect::<rusqlite::Result<_>>().map_err(sql("queues"))
 }
 
 fn nodes(conn: &Connection) -> Result<Vec<NodeInfo>> {

@@ -4,10 +4,10 @@
 
 use super::error::sql;
 use super::read::stored_attempts;
-use super::rows::{Held, steps_of};
+use super::rows::{Held, Logs, steps_of};
 use super::statements::Hot;
 use super::tx::Tx;
-use crate::store::{check_write, check_writes, kept, lease_lost};
+use crate::store::{check_write, check_writes, kept, kept_log, lease_lost};
 use rusqlite::params;
 use windlass_core::Result;
 use windlass_core::checkpoint::{StepOutcome, StepRecord};
@@ -155,7 +155,7 @@ impl Tx<'_, '_> {
     }
 
     fn are_stored(&self, write: &Write) -> Result<bool> {
-        let stored = steps_of(self.conn, write.lease.task)?;
+        let stored = steps_of(self.conn, write.lease.task, Logs::Read)?;
         let same = |step: &StepRecord| {
             let step = kept(step);
             stored.iter().any(|e| e.record == step && e.node == write.lease.node)
@@ -189,6 +189,7 @@ impl Tx<'_, '_> {
                     step.class.map(|c| c.as_str()),
                     step.reason,
                     step.output.as_ref().map(Json::as_str),
+                    kept_log(step),
                 ],
             )?;
         }

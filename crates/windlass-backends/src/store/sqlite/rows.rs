@@ -3,6 +3,7 @@
 //! queues and kinds are looked up once and shared from then on.
 
 use super::error::sql;
+use crate::store::QueueRules;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -378,11 +379,18 @@ pub(super) fn one_task(
     rows.next().map_err(sql("task"))?.map(|row| whole_task(conn, lanes, row)).transpose()
 }
 
-/// The columns [`step_from`] reads.
-pub(super) const STEP: &str =
+/// The columns [`step_from`] reads; the log, or nothing in its place, follows.
+const STEP: &str =
     "version, live, outcome, run, attempt, node, at, duration, name, class, reason, output";
 
-pub(super) fn step_from(row: &Row<'_>) -> Result<StepEntry> {
+/// Whether the logs of steps are wanted: only people read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Logs {
+    Read,
+    Left,
+}
+
+fn step_from(row: &Row<'_>) -> Result<StepEntry> {
     let class: Option<String> = row.get(9).map_err(sql("read"))?;
     let record = StepRecord {
         name: row.get(8).map_err(sql("read"))?,
@@ -392,6 +400,7 @@ pub(super) fn step_from(row: &Row<'_>) -> Result<StepEntry> {
         reason: row.get(10).map_err(sql("read"))?,
         class: class.map(|c| c.parse()).transpose()?,
         duration: Duration::from_micros(big(row, 7)?),
+        log: row.get(12).map_err(sql("read"))?,
     };
     Ok(StepEntry {
         record,
@@ -404,18 +413,29 @@ pub(super) fn step_from(row: &Row<'_>) -> Result<StepEntry> {
 }
 
 /// All steps ever recorded for a task, in order.
-pub(super) fn steps_of(conn: &Connection, task: TaskId) -> Result<Vec<StepEntry>> {
-    let mut statement = conn
-        .prepare_cached(&format!(
-            "SELECT {STEP} FROM windlass_step WHERE task = ?1 ORDER BY version"
-        ))
-        .map_err(sql("steps"))?;
+pub(super) fn steps_of(conn: &Connection, task: TaskId, logs: Logs) -> Result<Vec<StepEntry>> {
+    let log = if logs == Logs::Read { "log" } else { "NULL" };
+    let text = format!("SELECT {STEP}, {log} FROM windlass_step WHERE task = ?1 ORDER BY version");
+    let mut statement = conn.prepare_cached(&text).map_err(sql("steps"))?;
     let mut rows = statement.query(params![task.key()]).map_err(sql("steps"))?;
     let mut steps = vec![];
     while let Some(row) = rows.next().map_err(sql("steps"))? {
         steps.push(step_from(row)?);
     }
     Ok(steps)
+}
+
+/// The columns [`queue_rules_from`] reads, of a table called `q`.
+pub(super) const QUEUE: &str = "q.paused, q.draining, q.concurrency, q.depth_max";
+
+/// Reads a queue's settings whose columns start at `at`.
+pub(super) fn queue_rules_from(row: &Row<'_>, at: usize) -> rusqlite::Result<QueueRules> {
+    Ok(QueueRules {
+        paused: row.get(at)?,
+        draining: row.get(at + 1)?,
+        concurrency: row.get(at + 2)?,
+        depth_max: row.get::<_, Option<i64>>(at + 3)?.map(i64::cast_unsigned),
+    })
 }
 
 /// The columns [`node_from`] reads, of a table called `n`.

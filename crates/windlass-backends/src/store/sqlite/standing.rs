@@ -71,10 +71,16 @@ impl Tx<'_, '_> {
             let text = "UPDATE windlass_step SET live = 0, output = NULL WHERE task = ?1";
             self.run("record", text, params![card.id.key()])?;
         }
-        self.keep_dead_letter(card.id, before.state, after.state)
+        self.keep_dead_letter(card.id, lane, before.state, after.state)
     }
 
-    fn keep_dead_letter(&mut self, id: TaskId, before: State, after: State) -> Result<()> {
+    fn keep_dead_letter(
+        &mut self,
+        id: TaskId,
+        lane: i64,
+        before: State,
+        after: State,
+    ) -> Result<()> {
         if before == State::Failed && after != State::Failed {
             self.run(
                 "record",
@@ -87,8 +93,8 @@ impl Tx<'_, '_> {
         }
         self.run(
             "record",
-            "INSERT OR REPLACE INTO windlass_dead_letter (task) VALUES (?1)",
-            params![id.key()],
+            "INSERT OR REPLACE INTO windlass_dead_letter (task, lane) VALUES (?1, ?2)",
+            params![id.key(), lane],
         )?;
         if self.outbox_rule()?.dead_letters {
             let (task, _) = self.task(id)?.ok_or_else(|| no_such("task", id))?;

@@ -66,8 +66,8 @@ hot! {
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     InsertStep =
         "INSERT INTO windlass_step (task, version, live, outcome, run, attempt, node, at, duration, name,
-           class, reason, output)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+           class, reason, output, log)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     NextPosition = "SELECT position + count FROM windlass_event ORDER BY position DESC LIMIT 1";
     InsertEvents = "INSERT INTO windlass_event (position, count, at, body) VALUES (?1, ?2, ?3, ?4)";
 }

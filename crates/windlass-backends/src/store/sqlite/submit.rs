@@ -36,7 +36,7 @@ impl Tx<'_, '_> {
                 None => planned.plan(new, &self.stored(new, now)?, now)?,
             });
         }
-        self.check_depth(batch, &plans, now)?;
+        self.check_queues(batch, &plans, now)?;
         self.move_schedule(schedule, batch.fires.as_ref(), now)?;
         let mut answers = Vec::with_capacity(plans.len());
         for (new, plan) in batch.tasks.iter().zip(plans) {
@@ -156,7 +156,8 @@ impl Tx<'_, '_> {
         code.map(State::from_code).transpose()
     }
 
-    fn check_depth(&mut self, batch: &Submit, plans: &[Plan], now: Timestamp) -> Result<()> {
+    /// Whether the queues take what the batch adds to them.
+    fn check_queues(&mut self, batch: &Submit, plans: &[Plan], now: Timestamp) -> Result<()> {
         let mut more: Vec<(&QueueName, u64)> = vec![];
         for (new, plan) in batch.tasks.iter().zip(plans) {
             if !matches!(plan, Plan::Insert) {
@@ -169,7 +170,9 @@ impl Tx<'_, '_> {
         }
         let mut counts = vec![];
         for (name, more) in more {
-            let Some(max) = self.queue_rules(name)?.and_then(|rules| rules.2) else { continue };
+            let rules = self.queue_rules(name)?;
+            rules.check_open("submit", name)?;
+            let Some(max) = rules.depth_max else { continue };
             let (depth, counted_at) = self.depth(name, now)?;
             if depth + more > max {
                 let message = format!("queue `{name}` holds {depth} of at most {max}");
