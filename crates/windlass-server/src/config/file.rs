@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_place_and_hint() {
+    fn wrong_keys_are_told_with_place_and_hint() {
         let table = [
             (
                 "[server]\nlisen = \"x\"",
@@ -269,6 +269,15 @@ mod tests {
                 "[defaults]\nretry = { retries = 1, frist = \"1s\" }",
                 "w.toml:2:24: `defaults.retry`: unknown key `frist` hint: did you mean `first`?",
             ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(told(text), [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_told_with_place_and_hint() {
+        let table = [
             (
                 "[defaults.retry]\nfirst = \"2h\"",
                 "w.toml:1:1: `defaults.retry`: retry.cap must not be shorter than retry.first hint: change one of them",
