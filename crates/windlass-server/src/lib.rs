@@ -1,0 +1,2 @@
+pub mod boot;
+pub mod config;

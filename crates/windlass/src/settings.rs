@@ -130,7 +130,8 @@ pub struct KindOptions {
     pub(crate) step_retry: Option<Arc<dyn RetryPolicy>>,
     pub(crate) step_timeout: Option<Duration>,
     pub(crate) task_timeout: Option<Duration>,
-    pub(crate) deadline: Option<Duration>,
+    /// Said at all, and if so whether there is one.
+    pub(crate) deadline: Option<Option<Duration>>,
     pub(crate) unknown_errors: Option<UnknownErrors>,
     pub(crate) pool: Option<Pool>,
     pub(crate) on_mismatch: Option<OnMismatch>,
@@ -195,7 +196,13 @@ impl KindOptions {
 
     /// Not started within this time of being due: failed as `expired`.
     pub fn deadline(mut self, within: Duration) -> Self {
-        self.deadline = Some(within);
+        self.deadline = Some(Some(within));
+        self
+    }
+
+    /// It may start however late it is, whatever the defaults say.
+    pub fn no_deadline(mut self) -> Self {
+        self.deadline = Some(None);
         self
     }
 
@@ -237,7 +244,7 @@ impl KindOptions {
                 .task_timeout
                 .or(defaults.task_timeout)
                 .unwrap_or(Duration::from_secs(1800)),
-            deadline: self.deadline.or(defaults.deadline),
+            deadline: self.deadline.or(defaults.deadline).flatten(),
             unknown_errors: self.unknown_errors.or(defaults.unknown_errors).unwrap_or_default(),
             pool: self.pool.or(defaults.pool).unwrap_or_default(),
             on_mismatch: self.on_mismatch.or(defaults.on_mismatch).unwrap_or_default(),
@@ -258,7 +265,7 @@ impl KindOptions {
         for (field, d) in [
             ("step_timeout", self.step_timeout),
             ("task_timeout", self.task_timeout),
-            ("deadline", self.deadline),
+            ("deadline", self.deadline.flatten()),
         ] {
             check_duration(field, d)?;
             if d == Some(Duration::ZERO) {
