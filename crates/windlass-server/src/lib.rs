@@ -1,2 +1,11 @@
+//! The server and its command line as a library, so that tests and the binary
+//! share one way in. `config` says what is wanted, `boot` builds it, `listen`
+//! takes connections, `api` answers, `handlers` run what is not Rust, `cli` is
+//! what people type.
+
+pub mod api;
 pub mod boot;
 pub mod config;
+pub mod demo;
+pub mod listen;
+pub mod logs;

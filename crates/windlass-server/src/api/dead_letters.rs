@@ -1,0 +1,269 @@
+//! Failed tasks that wait for a person: list, group by cause, show, send again,
+//! discard, export. A dead letter is named by its own id or by its task's. The
+//! cause of an error is found by core; here it is only counted.
+
+use super::App;
+use super::control::{Caller, Requeue, change};
+use super::input::{Object, Params, parse_or_default, task_id};
+use super::problem::{Answer, Problem, ProblemBody};
+use super::submit::small_body;
+use super::tasks::{check_limit, filter_of};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+use windlass::core::cause::normalise;
+use windlass::core::filter::Filter;
+use windlass::core::store::{PAGE_MAX, Page};
+use windlass::{DeadLetter, Json as JsonText, Query, TaskChange, TaskId, Timestamp};
+
+/// Grouping and exporting look at so many at the most.
+const GROUP_MAX: usize = 10_000;
+
+/// One failed task.
+#[derive(ToSchema)]
+#[schema(as = DeadLetter)]
+#[allow(dead_code)] // Only its schema is used: core writes the JSON.
+struct DeadLetterView {
+    id: String,
+    task: Option<String>,
+    kind: String,
+    queue: String,
+    reason: String,
+    class: String,
+    message: String,
+    step: Option<String>,
+    attempts: u32,
+    node: Option<String>,
+    #[schema(format = DateTime)]
+    at: String,
+    correlation_id: Option<String>,
+    trace_id: Option<String>,
+    message_id: Option<String>,
+    source: Option<String>,
+    payload: Value,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DeadParams {
+    /// A filter on their tasks
+    #[serde(default)]
+    q: String,
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500, default = 50)]
+    limit: usize,
+    cursor: Option<String>,
+    /// `error`: count by cause instead of listing
+    group_by: Option<GroupBy>,
+}
+
+fn fifty() -> usize {
+    50
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GroupBy {
+    Error,
+}
+
+/// Dead letters, newest task first; or, with `group_by`, their causes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeadPage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<DeadLetterView>>)]
+    items: Option<Vec<JsonText>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<Group>>,
+    next_cursor: Option<String>,
+}
+
+/// Dead letters with the same cause.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Group {
+    /// The message without its particulars.
+    cause: String,
+    count: u64,
+    #[schema(value_type = String, format = DateTime)]
+    newest: Timestamp,
+    /// One of them.
+    example: String,
+    message: String,
+}
+
+/// Lists dead letters, or their causes
+#[utoipa::path(
+    get, path = "/v1/dead-letters", tag = "dead letters", params(DeadParams),
+    responses(
+        (status = 200, body = DeadPage),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Params(params): Params<DeadParams>,
+) -> Answer<Json<DeadPage>> {
+    check_limit(params.limit)?;
+    let filter = filter_of(&params.q)?;
+    if let Some(GroupBy::Error) = params.group_by {
+        let groups = Some(groups(&app, filter).await?);
+        return Ok(Json(DeadPage { items: None, groups, next_cursor: None }));
+    }
+    let cursor = params.cursor.as_deref();
+    let before = cursor.map(|c| app.cursors.read("dead-letters", &params.q, c)).transpose()?;
+    let page = page(&app, &filter, before, params.limit).await?;
+    let next_cursor = page.next.map(|last| app.cursors.make("dead-letters", &params.q, last));
+    let items = Some(page.items.iter().map(DeadLetter::to_json).collect());
+    Ok(Json(DeadPage { items, groups: None, next_cursor }))
+}
+
+async fn page(
+    app: &App,
+    filter: &Filter,
+    before: Option<TaskId>,
+    limit: usize,
+) -> Answer<Page<DeadLetter>> {
+    let query = Query { filter: filter.clone(), before, limit };
+    Ok(app.engine.dead_letters(query).await?)
+}
+
+async fn groups(app: &App, filter: Filter) -> Answer<Vec<Group>> {
+    let mut groups: HashMap<String, Group> = HashMap::new();
+    let (mut seen, mut before) = (0, None);
+    loop {
+        let page = page(app, &filter, before, PAGE_MAX).await?;
+        seen += page.items.len();
+        for letter in page.items {
+            let cause = normalise(&letter.message);
+            let group = groups.entry(cause.clone()).or_insert_with(|| Group {
+                cause,
+                count: 0,
+                newest: letter.at,
+                example: letter.id.to_string(),
+                message: letter.message.clone(),
+            });
+            group.count += 1;
+            group.newest = group.newest.max(letter.at);
+        }
+        before = page.next;
+        if before.is_none() || seen >= GROUP_MAX {
+            break;
+        }
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
+    Ok(groups)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExportParams {
+    /// A filter on their tasks
+    #[serde(default)]
+    q: String,
+}
+
+/// Exports dead letters, one JSON document per line
+#[utoipa::path(
+    get, path = "/v1/dead-letters/export", tag = "dead letters", params(ExportParams),
+    responses(
+        (status = 200, body = String, content_type = "application/x-ndjson"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn export(
+    State(app): State<Arc<App>>,
+    Params(params): Params<ExportParams>,
+) -> Answer<Response> {
+    let filter = filter_of(&params.q)?;
+    let first = page(&app, &filter, None, PAGE_MAX).await?;
+    let pages = stream::unfold(Some((app, filter, first)), |state| async move {
+        let (app, filter, page) = state?;
+        let mut text = String::new();
+        for letter in &page.items {
+            text.push_str(letter.to_json().as_str());
+            text.push('\n');
+        }
+        let next = match page.next {
+            None => None,
+            Some(before) => match self::page(&app, &filter, Some(before), PAGE_MAX).await {
+                Ok(page) => Some((app, filter, page)),
+                // The status is sent: breaking off is the only way to say it.
+                Err(_) => return Some((Err(std::io::Error::other("the store failed")), None)),
+            },
+        };
+        Some((Ok::<_, std::io::Error>(Bytes::from(text)), next))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((kind, Body::from_stream(pages)).into_response())
+}
+
+/// Shows a dead letter
+#[utoipa::path(
+    get, path = "/v1/dead-letters/{id}", tag = "dead letters", params(("id" = String, Path)),
+    responses(
+        (status = 200, body = DeadLetterView),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn one(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+) -> Answer<Json<JsonText>> {
+    let id = task_id(&id)?;
+    let page = page(&app, &filter_of(&format!("id:{id}"))?, None, 1).await?;
+    let letter = page.items.first().ok_or_else(|| {
+        Problem::not_found(format!("{id} has no dead letter"))
+            .hint("GET /v1/dead-letters lists them; a requeued or discarded one is gone")
+    })?;
+    Ok(Json(letter.to_json()))
+}
+
+/// Sends a dead letter again, with another payload if wished
+#[utoipa::path(
+    post, path = "/v1/dead-letters/{id}/requeue", tag = "dead letters",
+    params(("id" = String, Path)), request_body(content = Option<Requeue>),
+    responses(
+        (status = 200, body = super::view::TaskView, description = "The task, queued again"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn requeue(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Response> {
+    let text = small_body(&headers, body, &app).await?;
+    let Object(requeue): Object<Requeue> = parse_or_default(&text)?;
+    let wanted = requeue.change(app.engine.settings().payload_max)?;
+    change(&app, &caller, &id, wanted).await
+}
+
+/// Takes a failed task off the list
+#[utoipa::path(
+    post, path = "/v1/dead-letters/{id}/discard", tag = "dead letters",
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, body = super::view::TaskView, description = "The task, still failed"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn discard(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer<Response> {
+    change(&app, &caller, &id, TaskChange::Discard).await
+}

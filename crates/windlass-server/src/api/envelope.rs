@@ -1,0 +1,114 @@
+//! What goes around every request: an id, the check that the caller means this
+//! server and is no foreign web page, and the body of problems. It wraps the
+//! whole router, so that answers made by the framework itself look like ours.
+
+use super::App;
+use super::problem::{Problem, ProblemCode};
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// Longest id that is taken over from the caller.
+const ID_MAX: usize = 100;
+
+/// The id of a request, given by the caller or made here.
+#[derive(Debug, Clone)]
+pub(super) struct RequestId(String);
+
+impl RequestId {
+    fn of(headers: &HeaderMap) -> RequestId {
+        let fits = |text: &&str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+            !text.is_empty() && text.len() <= ID_MAX && text.chars().all(plain)
+        };
+        let given = headers.get(REQUEST_ID).and_then(|v| v.to_str().ok()).filter(fits);
+        RequestId(
+            given.map_or_else(|| format!("req_{:016x}", rand::random::<u64>()), str::to_owned),
+        )
+    }
+}
+
+pub(super) async fn envelope(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = RequestId::of(request.headers());
+    let mut response = match trusted(&app, &request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let body = problem.body(&id.0);
+        let text = serde_json::to_string(&body).unwrap_or_default();
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
+        response = Response::from_parts(parts, text.into());
+    }
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// Without sign-in the loopback address is the only wall, and a web page that a
+/// person on this machine looks at can send requests there. Browsers say whose
+/// page it is (`Origin`) and which name led here (`Host`); both must be ours.
+fn trusted(app: &App, request: &Request) -> Result<(), Problem> {
+    let headers = request.headers();
+    let host = match headers.get(header::HOST) {
+        Some(host) => host.to_str().ok(),
+        // HTTP/2 has it in the address.
+        None => request.uri().authority().map(|a| a.as_str()),
+    };
+    let Some(host) = host else {
+        return Err(Problem::new(ProblemCode::Forbidden, "the request names no host"));
+    };
+    if !is_own(app, host) {
+        let detail = format!("`{host:.100}` is not a name of this server");
+        return Err(Problem::new(ProblemCode::Forbidden, detail));
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let own =
+        origin.to_str().ok().and_then(|o| o.split_once("://")).is_some_and(|(_, h)| h == host);
+    if own {
+        return Ok(());
+    }
+    Err(Problem::new(ProblemCode::Forbidden, "requests from pages of other sites are refused"))
+}
+
+fn is_own(app: &App, host: &str) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let name = name.map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let local = name.eq_ignore_ascii_case("localhost");
+    local || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == app.listen.ip())
+}
+
+/// Nothing lives at this address.
+pub(super) async fn nowhere(request: Request) -> Problem {
+    let path = request.uri().path();
+    Problem::not_found(format!("there is nothing at {path:.200}"))
+        .hint("GET /v1/openapi.json lists every address")
+}
+
+/// Something lives here, but not for this method.
+pub(super) async fn wrong_method(request: Request) -> Problem {
+    let (method, path) = (request.method(), request.uri().path());
+    Problem::new(ProblemCode::ReadOnly, format!("{path:.200} takes no {method:.20}"))
+}
+
+/// A bug of ours: the caller gets a problem, the log the details.
+pub(super) fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    tracing::error!(panic = text, "a request handler panicked");
+    let problem = Problem::new(ProblemCode::StoreUnavailable, "the server has a bug here");
+    let problem = problem.hint("the server's log has the details under this request's time");
+    problem.status(axum::http::StatusCode::INTERNAL_SERVER_ERROR).into_response()
+}

@@ -1,0 +1,186 @@
+//! The HTTP API: one file per resource, each handler parses, calls one thing of
+//! the engine, and answers. `input.rs` reads requests, `view.rs` writes answers,
+//! `problem.rs` refuses, `envelope.rs` goes around all of them; `feed.rs` fans
+//! events out. The OpenAPI document is collected from the handlers themselves.
+
+mod control;
+mod cursor;
+mod dead_letters;
+mod envelope;
+mod events;
+mod feed;
+mod health;
+mod input;
+mod metrics;
+mod nodes;
+mod overview;
+mod page;
+pub mod problem;
+mod queues;
+mod submit;
+mod tasks;
+pub mod view;
+
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::core::task::Kind;
+use windlass::{Engine, Reader};
+
+pub use feed::Feed;
+pub use metrics::{Meter, install as install_meter};
+
+/// What requests share.
+#[derive(Debug)]
+pub struct App {
+    pub engine: Engine,
+    /// Where this server listens.
+    pub listen: SocketAddr,
+    pub limits: Limits,
+    pub meter: Meter,
+    cursors: cursor::Cursors,
+    feed: Arc<Feed>,
+    started: Instant,
+    /// Retries of each kind whose policy counts them.
+    retries: BTreeMap<String, u32>,
+    /// The OpenAPI document as text.
+    document: String,
+}
+
+/// How large requests may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub body_max: usize,
+    pub bulk_max: usize,
+}
+
+impl App {
+    pub async fn new(
+        engine: Engine,
+        listen: SocketAddr,
+        limits: Limits,
+        meter: Meter,
+    ) -> windlass::Result<Arc<App>> {
+        let cursors = cursor::Cursors::of(&engine).await?;
+        let retries = engine.kinds().into_iter();
+        let retries = retries.filter_map(|k| Some((k.name.to_string(), k.retries()?))).collect();
+        Ok(Arc::new(App {
+            cursors,
+            feed: Feed::of(&engine),
+            engine,
+            listen,
+            limits,
+            meter,
+            started: Instant::now(),
+            retries,
+            document: document().to_json().unwrap_or_default(),
+        }))
+    }
+
+    fn reader(&self) -> &dyn Reader {
+        self.engine.reader()
+    }
+
+    fn retries_of(&self, kind: &Kind) -> Option<u32> {
+        self.retries.get(kind.as_str()).copied()
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Windlass",
+        description = "A durable background-task engine. Every error is application/problem+json.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    tags(
+        (name = "tasks", description = "Submit, look, act"),
+        (name = "dead letters", description = "Failed tasks that wait for a person"),
+        (name = "queues", description = "Lanes with their own concurrency and limits"),
+        (name = "nodes", description = "Running processes"),
+        (name = "events", description = "What happened, live or page by page"),
+        (name = "server", description = "Overviews and health"),
+    )
+)]
+struct Described;
+
+fn described() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Described::openapi())
+        .routes(routes!(submit::submit, tasks::list))
+        .routes(routes!(submit::bulk))
+        .routes(routes!(tasks::one))
+        .routes(routes!(tasks::result))
+        .routes(routes!(tasks::checkpoint))
+        .routes(routes!(tasks::attempts))
+        .routes(routes!(tasks::history))
+        .routes(routes!(tasks::logs))
+        .routes(routes!(tasks::why))
+        .routes(routes!(control::cancel))
+        .routes(routes!(control::pause))
+        .routes(routes!(control::resume))
+        .routes(routes!(control::requeue))
+        .routes(routes!(control::rerun))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::export))
+        .routes(routes!(dead_letters::one))
+        .routes(routes!(dead_letters::requeue))
+        .routes(routes!(dead_letters::discard))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::one, queues::set))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::drain))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::one))
+        .routes(routes!(nodes::pause))
+        .routes(routes!(nodes::resume))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(events::events))
+        .routes(routes!(overview::stats))
+        .routes(routes!(overview::kinds))
+        .routes(routes!(overview::audit))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+}
+
+/// The OpenAPI document, collected from the handlers.
+pub fn document() -> Document {
+    let (_, mut document) = described().split_for_parts();
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    document
+}
+
+/// Everything the server answers.
+pub fn router(app: Arc<App>) -> Router {
+    let (routes, _) = described().split_for_parts();
+    let nosniff = SetResponseHeaderLayer::if_not_present(
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    );
+    let no_store = SetResponseHeaderLayer::if_not_present(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-store"),
+    );
+    routes
+        .route("/v1/openapi.json", get(overview::openapi))
+        .route("/metrics", get(metrics::metrics))
+        .route("/", get(page::overview))
+        .fallback(envelope::nowhere)
+        .method_not_allowed_fallback(envelope::wrong_method)
+        .layer(CatchPanicLayer::custom(envelope::panicked))
+        .layer(from_fn_with_state(app.clone(), envelope::envelope))
+        .layer(nosniff)
+        .layer(no_store)
+        .with_state(app)
+}

@@ -1,0 +1,13 @@
+//! The HTTP API over real connections, on an engine in memory or in a file.
+//! Each file holds the promises of one resource; `place.rs` is the server they
+//! talk to.
+
+mod control;
+mod dead;
+mod events;
+mod health;
+mod limits;
+mod lists;
+mod place;
+mod safety;
+mod submit;

@@ -1,0 +1,169 @@
+//! A server of its own for each test: an engine with a few kinds that do what
+//! the payload says, behind the real listener on a free port.
+
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use windlass::{Builder, Engine, Exponential, KindOptions, StepCall, Windlass};
+use windlass_server::api::{self, App, Limits, Meter};
+use windlass_server::{demo, listen};
+
+/// The counters of the whole test process.
+static METER: LazyLock<Meter> = LazyLock::new(|| api::install_meter().expect("counters"));
+
+pub(crate) const LIMITS: Limits = Limits { body_max: 2 * 1024 * 1024, bulk_max: 4 * 1024 * 1024 };
+
+pub(crate) struct Place {
+    pub(crate) engine: Engine,
+    pub(crate) at: SocketAddr,
+    pub(crate) client: reqwest::Client,
+}
+
+/// Does what its payload says, so that a test can have any outcome.
+async fn obey(call: StepCall) -> Result<Value, windlass::TaskError> {
+    let wish: Value = serde_json::from_str(call.payload.as_str()).expect("JSON");
+    match wish["do"].as_str().unwrap_or("done") {
+        "fail" => Err(windlass::fatal(wish["why"].as_str().unwrap_or("told to fail"))),
+        "retry" => Err(windlass::retryable("told to retry")),
+        "skip" => Err(windlass::skip("told to skip")),
+        "wait" => {
+            call.cx.cancelled().await;
+            call.cx.check()?;
+            Ok(json!({}))
+        }
+        _ => Ok(json!({ call.step: wish["value"], "payload": wish })),
+    }
+}
+
+pub(crate) fn kinds(builder: Builder) -> Builder {
+    let again = Exponential { first: Duration::from_secs(3600), ..Exponential::TASK };
+    let options = KindOptions::new().retry(again).step_retries(0).queue("work");
+    let names = ["one", "two", "three"];
+    let builder = names.iter().fold(demo::add(builder), |b, name| b.handler(name, obey));
+    builder.plan_with("chain", names, options.clone()).plan_with("obey", ["one"], options)
+}
+
+impl Place {
+    pub(crate) async fn new() -> Place {
+        Place::of(Windlass::in_memory().await.expect("a store")).await
+    }
+
+    pub(crate) async fn of(builder: Builder) -> Place {
+        let meter = METER.clone();
+        let engine = kinds(builder).queue("work", 20).start().await.expect("an engine");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let app = App::new(engine.clone(), at, LIMITS, meter).await.expect("an app");
+        tokio::spawn(listen::serve(listener, api::router(app), std::future::pending()));
+        Place { engine, at, client: reqwest::Client::new() }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.at)
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Got {
+        let request = self.client.request(method, self.url(path));
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        Got::of(request.send().await.expect("an answer")).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Got {
+        self.send(Method::GET, path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Got {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// A verb without a body.
+    pub(crate) async fn ask(&self, path: &str) -> Got {
+        self.send(Method::POST, path, None).await
+    }
+
+    /// Submits, and gives the id.
+    pub(crate) async fn submit(&self, submission: Value) -> String {
+        let got = self.post("/v1/tasks", submission).await;
+        got.is(201).json["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Submits and waits for the end.
+    pub(crate) async fn ended(&self, submission: Value) -> Value {
+        let id = self.submit(submission).await;
+        self.get(&format!("/v1/tasks/{id}?wait=30s")).await.is(200).json.clone()
+    }
+
+    /// Waits until a task has this state.
+    pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
+        let began = std::time::Instant::now();
+        loop {
+            let task = self.get(&format!("/v1/tasks/{id}")).await.is(200).json.clone();
+            if task["state"] == state {
+                return task;
+            }
+            assert!(began.elapsed() < Duration::from_secs(30), "never {state}: {task}");
+            // tidy: allow-sleep because the other side of a socket announces nothing
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// An answer, read.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+    pub(crate) json: Value,
+}
+
+impl Got {
+    pub(crate) async fn of(response: Response) -> Got {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = response.text().await.expect("a body");
+        let json = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Got { status, headers, text, json }
+    }
+
+    #[track_caller]
+    pub(crate) fn is(&self, status: u16) -> &Got {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        self
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// A problem in its right shape.
+    #[track_caller]
+    pub(crate) fn problem(&self, status: u16, code: &str) -> &Got {
+        self.is(status);
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        assert_eq!(self.json["code"], code, "{}", self.text);
+        assert_eq!(self.json["status"], status, "{}", self.text);
+        for field in ["type", "title", "detail", "request_id", "hint"] {
+            assert!(self.json[field].as_str().is_some_and(|t| !t.is_empty()), "{}", self.text);
+        }
+        assert_eq!(self.json["request_id"], self.header("request-id"));
+        self
+    }
+
+    pub(crate) fn pointer(&self) -> &str {
+        self.json["errors"][0]["pointer"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        self.json["detail"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn items(&self) -> &Vec<Value> {
+        self.json["items"].as_array().expect("items")
+    }
+}
