@@ -129,7 +129,7 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
                 let _ = caller.send(answer);
             }
             Then::End(run) => {
-                let answer = as_answered_first(parts, &run, answer).await;
+                let answer = as_answered_first(parts, &run, &entry.write, answer).await;
                 again.extend(ended(parts, run, &entry.write, answer));
             }
         }
@@ -159,7 +159,12 @@ fn count(parts: &Parts, write: &Write, answer: &Result<Written>) {
 
 /// A repeated answer says where the task is now, which may be further on than
 /// where this end led. The attempt's own row knows.
-async fn as_answered_first(parts: &Parts, run: &Run, answer: Result<Written>) -> Result<Written> {
+async fn as_answered_first(
+    parts: &Parts,
+    run: &Run,
+    write: &Write,
+    answer: Result<Written>,
+) -> Result<Written> {
     let written = answer?;
     if !written.repeated {
         return Ok(written);
@@ -171,7 +176,8 @@ async fn as_answered_first(parts: &Parts, run: &Run, answer: Result<Written>) ->
     let own = attempts.iter().find(|attempt| attempt.token == run.lease.token);
     let state = match own.and_then(|attempt| attempt.ended) {
         Some((AttemptEnd::Settled(state), _)) => state,
-        _ => written.state,
+        // Not readable now: most likely what was asked for.
+        _ => write.settle.as_ref().map_or(written.state, |settlement| settlement.verdict.to),
     };
     Ok(Written { state, ..written })
 }

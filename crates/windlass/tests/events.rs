@@ -6,8 +6,10 @@
 
 mod bench_of_engines;
 
-use bench_of_engines::{Ground, job, millis, on_both_stores};
+use bench_of_engines::{Ground, eventually, job, millis, on_both_stores};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use windlass::Subscription;
 use windlass::core::event::{Event, EventName, Position};
@@ -19,6 +21,7 @@ on_both_stores!(
     a_reader_goes_on_where_it_was_also_in_a_new_engine,
     a_reader_is_woken_without_a_poll,
     a_slow_reader_blocks_nobody_and_misses_nothing,
+    pages_give_what_is_there_and_mix_with_single_events,
     the_feed_ends_with_the_engine,
     the_feed_ends_when_the_engine_is_dropped,
 );
@@ -133,18 +136,49 @@ async fn a_slow_reader_blocks_nobody_and_misses_nothing(ground: Ground) {
     assert_eq!(seen, expected);
 }
 
+async fn pages_give_what_is_there_and_mix_with_single_events(ground: Ground) {
+    let engine = ground.engine().await;
+    run(&engine, "a", 4).await;
+    let mut feed = engine.events(Position::START);
+    let mut seen = vec![next(&mut feed).await];
+    let page = feed.page(3).await.expect("a page").expect("a read");
+    assert_eq!((page.len(), page.last().map(|e| e.position)), (3, Some(feed.position())));
+    seen.extend(page);
+    seen.push(next(&mut feed).await);
+    let expected = all(&ground).await;
+    seen.extend(feed.page(usize::MAX).await.expect("a page").expect("a read"));
+    assert_eq!(seen, expected);
+    let reading = tokio::spawn(async move {
+        let page = feed.page(100).await.expect("a page").expect("a read");
+        (page, feed)
+    });
+    tokio::task::yield_now().await;
+    engine.submit(job("b").waiting()).await.expect("written");
+    let (page, mut feed) = reading.await.expect("no panic");
+    assert_eq!(page.first().map(|e| e.name), Some(EventName::Submitted), "it waited");
+    engine.shutdown(Duration::ZERO).await.expect("an end");
+    while let Some(page) = feed.page(100).await {
+        assert!(!page.expect("a read").is_empty());
+    }
+}
+
 async fn ends(ground: Ground, stop: impl AsyncFnOnce(Engine)) {
     let engine = ground.engine().await;
     run(&engine, "a", 3).await;
     let mut feed = engine.events(Position::START);
+    let there = all(&ground).await.len();
+    let read = Arc::new(AtomicUsize::new(0));
+    let reads = read.clone();
     let reading = tokio::spawn(async move {
         let mut seen = vec![];
         while let Some(event) = feed.next().await {
             seen.push(event.expect("a read"));
+            reads.store(seen.len(), Ordering::Release);
         }
         seen
     });
-    tokio::task::yield_now().await;
+    // A reader that had not begun would find no engine at all.
+    eventually("it has read what is there", || read.load(Ordering::Acquire) >= there).await;
     stop(engine).await;
     assert_eq!(reading.await.expect("no panic"), all(&ground).await);
 }
