@@ -7,5 +7,6 @@ pub mod api;
 pub mod boot;
 pub mod config;
 pub mod demo;
+pub mod handlers;
 pub mod listen;
 pub mod logs;

@@ -6,6 +6,7 @@
 use crate::run::Run;
 use crate::said::{Said, Stop, TaskError};
 use crate::trace::step_span;
+use crate::tried::{Limit, Tried, Try};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
@@ -86,25 +87,29 @@ impl Cx {
     /// let size = cx.step("measure", || async { Ok::<_, TaskError>(url.len() as u64) }).await?;
     /// # Ok(size) }
     /// ```
-    pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, TaskError>
+    pub async fn step<T, E, F, Fut>(
+        &self,
+        name: impl Into<String>,
+        mut work: F,
+    ) -> Result<T, TaskError>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: Into<TaskError>,
     {
-        let timeout = self.run.step_timeout();
-        self.step_within(name.into(), timeout, work).await
+        let limit = Limit::sharp(self.run.step_timeout(None));
+        self.step_within(name.into(), limit, |_| work()).await
     }
 
     pub(crate) async fn step_within<T, E, F, Fut>(
         &self,
         name: String,
-        timeout: Duration,
+        limit: Limit,
         work: F,
     ) -> Result<T, TaskError>
     where
-        F: FnMut() -> Fut,
+        F: FnMut(&Try) -> Fut,
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: Into<TaskError>,
@@ -117,18 +122,18 @@ impl Cx {
         }
         let _inside = run.journal.inside(&step);
         let span = step_span(&step.name);
-        self.tries(&step, timeout, work).instrument(span).await
+        self.tries(&step, limit, work).instrument(span).await
     }
 
     /// Tries a step until it is recorded, or may not be tried again.
     async fn tries<T, E, F, Fut>(
         &self,
         step: &StepRef,
-        timeout: Duration,
+        limit: Limit,
         mut work: F,
     ) -> Result<T, TaskError>
     where
-        F: FnMut() -> Fut,
+        F: FnMut(&Try) -> Fut,
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: Into<TaskError>,
@@ -137,13 +142,18 @@ impl Cx {
         let mut retry = 0;
         loop {
             let began = run.parts.clock.uptime();
-            let said = run.within_step(timeout, async { work().await }).await;
+            let this = Try::default();
+            let said = run.within_step(limit, &this, async { work(&this).await }).await;
             let took = run.parts.clock.uptime().saturating_sub(began);
+            let tried = |outcome, output, reason, class| {
+                let log = this.take_log();
+                run.save(step, Tried { outcome, output, reason, class, took, log })
+            };
             let error = match said {
                 Ok(Ok(value)) => {
                     let output = Json::of(&value).map_err(|e| unserialisable(step, &e))?;
                     reads_back::<T>(step, &output)?;
-                    run.save(step, StepOutcome::Done, Some(output), None, None, took).await?;
+                    tried(StepOutcome::Done, Some(output), None, None).await?;
                     return Ok(value);
                 }
                 Ok(Err(error)) => error.into().at(step),
@@ -151,19 +161,19 @@ impl Cx {
             };
             let cause = match error.said {
                 Said::Skip(reason) => {
-                    run.save(step, StepOutcome::Skipped, None, Some(reason), None, took).await?;
+                    tried(StepOutcome::Skipped, None, Some(reason), None).await?;
                     return decode(step, None);
                 }
                 Said::Error(cause) => cause,
                 Said::Fail { ref reason, .. } => {
                     let (why, class) = (Some(reason.clone()), Some(Class::Fatal));
-                    run.save(step, StepOutcome::Failed, None, why, class, took).await?;
+                    tried(StepOutcome::Failed, None, why, class).await?;
                     return Err(error);
                 }
                 Said::Snooze(_) | Said::Stop(_) => return Err(error),
             };
             let why = Some(cause.message.clone());
-            run.save(step, StepOutcome::Failed, None, why, Some(cause.class), took).await?;
+            tried(StepOutcome::Failed, None, why, Some(cause.class)).await?;
             retry += 1;
             match self.step_delay(retry, &cause) {
                 Some(delay) => self.pause_between_tries(delay).await?,

@@ -5,6 +5,7 @@
 use crate::cx::Cx;
 use crate::registry::{Ran, StepCall};
 use crate::said::TaskError;
+use crate::tried::Limit;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use windlass_core::json::Json;
@@ -23,15 +24,21 @@ pub(crate) fn run_plan(
             let handler = cx.run.parts.registry.handler(&step).cloned().ok_or_else(|| {
                 TaskError::class(Class::Fatal, format!("no handler is registered for `{step}`"))
             })?;
-            let timeout = handler.timeout().unwrap_or_else(|| cx.run.step_timeout());
+            let limit = Limit {
+                timeout: cx.run.step_timeout(handler.timeout()),
+                stopping: handler.stopping(),
+            };
             let (cx, name) = (&cx, step.clone());
             let output: Value = cx
-                .step_within(step, timeout, || {
+                .step_within(step, limit, |this| {
+                    let shared = this.share();
                     let call = StepCall {
                         cx: cx.clone(),
                         step: name.clone(),
                         payload: payload.clone(),
                         context: context.clone(),
+                        log: shared.log.clone(),
+                        shared,
                     };
                     let handler = handler.clone();
                     async move { checked(handler.run(call).await?) }

@@ -6,6 +6,7 @@
 use crate::cx::Cx;
 use crate::said::TaskError;
 use crate::settings::{KindOptions, KindRules, Settings};
+use crate::tried::{Shared, StepLog};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,6 +54,13 @@ pub trait StepHandler: Send + Sync + 'static {
     fn timeout(&self) -> Option<Duration> {
         None
     }
+
+    /// How long it needs, after [`StepCall::stop`] was ready, to end what it
+    /// started outside. The slot is not free and no retry begins before it has
+    /// ended, or this time is over and its future is dropped.
+    fn stopping(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl<F, Fut> StepHandler for F
@@ -73,6 +81,22 @@ pub struct StepCall {
     pub payload: Json,
     /// The outputs of the steps before, merged.
     pub context: Map<String, Value>,
+    /// The end of what the work wrote, for whoever asks later what it did.
+    pub log: StepLog,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl StepCall {
+    /// Ready when the step should stop: its time is over, the task was
+    /// cancelled, or its node lost it. A handler with a
+    /// [`StepHandler::stopping`] time then ends what it started; what it says
+    /// after a timeout is not heard.
+    pub async fn stop(&self) {
+        tokio::select! {
+            () = self.cx.cancelled() => {}
+            () = self.shared.over() => {}
+        }
+    }
 }
 
 pub(crate) type Ran = Result<Option<Json>, TaskError>;

@@ -13,6 +13,7 @@ use crate::registry::{Body, KindEntry, Ran};
 use crate::said::{Said, Stop, TaskError};
 use crate::slots::Slot;
 use crate::trace::task_span;
+use crate::tried::{Tried, UnderWay};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -27,7 +28,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use windlass_core::checkpoint::{Checkpoint, StepOutcome, StepRecord, Validated, validate};
-use windlass_core::json::Json;
 use windlass_core::lease::{LeaseKey, Requests};
 use windlass_core::outcome::{Class, Outcome, StepRef, TaskError as Cause};
 use windlass_core::retry::{Exponential, Jitter, RetryPolicy};
@@ -57,8 +57,7 @@ pub(crate) struct Run {
     began: AtomicU64,
     /// Microseconds from there to the judgement.
     took: AtomicU64,
-    /// Uptimes by which the tries under way must have ended.
-    tries_until: Mutex<Vec<Duration>>,
+    pub(crate) tries_under_way: Mutex<Vec<UnderWay>>,
     stop: AtomicU8,
     stopped: Notify,
     /// Whoever sets it may settle; nobody else.
@@ -126,7 +125,7 @@ impl Run {
             locals: Mutex::default(),
             began: AtomicU64::new(0),
             took: AtomicU64::new(0),
-            tries_until: Mutex::default(),
+            tries_under_way: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             judged: AtomicBool::new(false),
@@ -201,7 +200,12 @@ impl Run {
 
     /// When the first of the tries under way must have ended.
     pub(crate) fn step_until(&self) -> Option<Duration> {
-        self.tries_until.lock().iter().min().copied()
+        self.tries_under_way.lock().iter().map(|t| t.until).min()
+    }
+
+    /// What the tries under way need to end after they were told to stop.
+    pub(crate) fn needs_to_stop(&self) -> Duration {
+        self.tries_under_way.lock().iter().map(|t| t.stopping).max().unwrap_or_default()
     }
 
     pub(crate) fn task_timeout(&self) -> Duration {
@@ -209,47 +213,17 @@ impl Run {
         own.unwrap_or(self.kind.rules.task_timeout)
     }
 
-    pub(crate) fn step_timeout(&self) -> Duration {
+    /// The task's own word comes first, then the handler's, then the kind's.
+    pub(crate) fn step_timeout(&self, handler: Option<Duration>) -> Duration {
         let own = self.task.extras.as_ref().and_then(|e| e.timeouts?.step);
-        own.unwrap_or(self.kind.rules.step_timeout)
-    }
-
-    /// Runs one try of a step; too long is a retryable error.
-    pub(crate) async fn within_step<T>(
-        &self,
-        timeout: Duration,
-        work: impl Future<Output = T>,
-    ) -> Result<T, TaskError> {
-        let until = self.parts.clock.uptime().saturating_add(timeout);
-        let _watched = Watched::new(&self.tries_until, until);
-        let mut work = std::pin::pin!(work);
-        // Most steps end at the first look, and need no timer.
-        let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-        match first {
-            Poll::Ready(said) => Ok(said),
-            Poll::Pending => tokio::select! {
-                biased;
-                said = work => Ok(said),
-                () = self.parts.clock.sleep_until(until) => {
-                    let message = format!("the step ran longer than {timeout:?}");
-                    Err(TaskError::class(Class::Timeout, message))
-                }
-            },
-        }
+        own.or(handler).unwrap_or(self.kind.rules.step_timeout)
     }
 
     // What the attempt writes.
 
     /// Writes a step and waits until it is in the store.
-    pub(crate) async fn save(
-        &self,
-        step: &StepRef,
-        outcome: StepOutcome,
-        output: Option<Json>,
-        reason: Option<String>,
-        class: Option<Class>,
-        duration: Duration,
-    ) -> Result<(), TaskError> {
+    pub(crate) async fn save(&self, step: &StepRef, tried: Tried) -> Result<(), TaskError> {
+        let Tried { outcome, output, reason, class, took: duration, log } = tried;
         crash_point("step.before");
         let (caller, answer) = oneshot::channel();
         let room = self.parts.recorder.room().await.ok_or_else(fenced)?;
@@ -266,7 +240,7 @@ impl Run {
                 reason,
                 class,
                 duration,
-                log: None,
+                log,
             });
             room.send(write, Some(caller));
         }
@@ -470,28 +444,6 @@ impl Run {
         let mut write = Box::new(Write::settling(self.lease, self.settlement(outcome)));
         write.progress = self.take_progress();
         write
-    }
-}
-
-/// A try whose time is watched, until it ends or is given up by the code.
-struct Watched<'a> {
-    tries: &'a Mutex<Vec<Duration>>,
-    until: Duration,
-}
-
-impl<'a> Watched<'a> {
-    fn new(tries: &'a Mutex<Vec<Duration>>, until: Duration) -> Self {
-        tries.lock().push(until);
-        Watched { tries, until }
-    }
-}
-
-impl Drop for Watched<'_> {
-    fn drop(&mut self) {
-        let mut tries = self.tries.lock();
-        if let Some(mine) = tries.iter().position(|until| *until == self.until) {
-            tries.swap_remove(mine);
-        }
     }
 }
 

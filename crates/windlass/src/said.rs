@@ -10,8 +10,8 @@ use windlass_core::outcome::{Class, Reason, StepRef, TaskError as Cause};
 
 /// Why a step or a task ended without a value.
 ///
-/// Made by [`retryable`], [`fatal`], [`unknown`], [`fail`], [`skip`] or
-/// [`snooze`], or by `?` from any error. It is not an error type itself, which is
+/// Made by [`retryable`], [`fatal`], [`unknown`], [`bad_output`], [`fail`],
+/// [`skip`] or [`snooze`], or by `?` from any error. It is not an error type itself, which is
 /// what lets `?` take every other one.
 pub struct TaskError {
     pub(crate) said: Said,
@@ -50,6 +50,12 @@ pub fn fatal(message: impl fmt::Display) -> TaskError {
 /// the task by its retry policy.
 pub fn retryable(message: impl fmt::Display) -> TaskError {
     TaskError::of(Class::Retryable, message)
+}
+
+/// What came out is not what a step may give: the task fails at once, and the
+/// class `output` says that the code is to blame, not the work.
+pub fn bad_output(message: impl fmt::Display) -> TaskError {
+    TaskError::of(Class::Output, message)
 }
 
 /// An error about which nothing is known, from anything that can be shown (for

@@ -23,7 +23,10 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(1);
 struct Doom {
     run: Arc<Run>,
     outcome: Outcome,
-    since: Duration,
+    /// Uptime at which it is aborted. A step that ends something outside has
+    /// its time for that first.
+    abort_at: Duration,
+    aborted: bool,
 }
 
 /// Runs until the engine stops.
@@ -47,10 +50,11 @@ pub(crate) async fn watch(parts: Arc<Parts>) {
             {
                 tracing::warn!(parent: &run.span, task = %run.task.id, kind = %run.task.kind, ?outcome, "an attempt is ended");
                 run.want(Stop::Cancel);
-                run.abort_now();
-                dooms.push(Doom { run, outcome, since: now });
+                let abort_at = now.saturating_add(time_to_stop(&run, &outcome));
+                dooms.push(Doom { run, outcome, abort_at, aborted: false });
             }
         }
+        dooms.iter_mut().for_each(|doom| doom.abort_if_due(now));
         for doom in take_due(&mut dooms, now) {
             if !doom.run.has_ended() {
                 tracing::error!(parent: &doom.run.span, task = %doom.run.task.id, "the code goes on; its slot stays taken");
@@ -62,9 +66,27 @@ pub(crate) async fn watch(parts: Arc<Parts>) {
     }
 }
 
+impl Doom {
+    fn abort_if_due(&mut self, now: Duration) {
+        if !self.aborted && now >= self.abort_at {
+            self.aborted = true;
+            self.run.abort_now();
+        }
+    }
+}
+
+/// Only an attempt that is over its time hears of it first here; the others
+/// were asked before, or do not listen.
+fn time_to_stop(run: &Run, outcome: &Outcome) -> Duration {
+    match outcome {
+        Outcome::Timeout { .. } => run.needs_to_stop(),
+        _ => Duration::ZERO,
+    }
+}
+
 /// Those that are gone, or will not go.
 fn take_due(dooms: &mut Vec<Doom>, now: Duration) -> Vec<Doom> {
-    let due = |d: &mut Doom| d.run.has_ended() || now.saturating_sub(d.since) >= STUCK_AFTER;
+    let due = |d: &mut Doom| d.run.has_ended() || now.saturating_sub(d.abort_at) >= STUCK_AFTER;
     dooms.extract_if(.., due).collect()
 }
 

@@ -1,0 +1,136 @@
+//! Nodes that die without a word: the guard ends their processes, a guard that
+//! dies comes back and knows everything, and what neither caught is ended by the
+//! next start.
+
+use crate::rig::{Folder, entry, is_alive, once, until, until_gone};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use windlass::prelude::*;
+use windlass_server::handlers::{ExecHandler, end_leftovers};
+
+/// Where a node finds its folder.
+const FOLDER: &str = "NODE_FOLDER";
+const SCRIPT: &str = "sleep 1000 & echo $! > $DIR/grandchild; echo $$ > $DIR/leader; wait";
+
+/// The program of a node: runs one task that hangs, until it is killed.
+pub(crate) fn node() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let folder = std::path::PathBuf::from(folder);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let words = ["sh", "-c", SCRIPT].map(str::to_owned).to_vec();
+        let env = [("DIR".to_owned(), folder.display().to_string())].into();
+        let spec = windlass_server::handlers::ExecSpec { argv: words, timeout: None, env };
+        let url = format!("sqlite://{}", folder.join("store.db").display());
+        let owner = windlass_server::handlers::owner_of(&url);
+        let host = windlass_server::handlers::ExecHost::start(entry("guard_entry"), owner);
+        let handler = ExecHandler::new(spec, host.expect("a guard"));
+        let builder = Windlass::in_memory().await.expect("a store").handler("h", handler);
+        let engine = builder.plan_with("job", ["h"], once()).start().await.expect("an engine");
+        let handle: Handle<Value> =
+            engine.submit_named("job", &json!({})).await.expect("submitted");
+        let _ = handle.ended().await;
+    });
+}
+
+struct Node {
+    process: Child,
+    folder: Folder,
+    /// The handler's processes.
+    pids: [i32; 2],
+}
+
+impl Node {
+    /// A node in a process of its own, inside a step.
+    async fn start() -> Node {
+        let folder = Folder::new();
+        let words = entry("node_entry");
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env(FOLDER, folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let process = command.spawn().expect("a node");
+        let pids = [folder.pid("leader").await, folder.pid("grandchild").await];
+        assert!(pids.iter().all(|pid| is_alive(*pid)), "there is something to end");
+        Node { process, folder, pids }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("killed");
+        let ended = self.process.wait().expect("ended");
+        assert_eq!(ended.signal(), Some(9), "it died of the kill and nothing else");
+    }
+
+    /// Its guard, if there is one now.
+    fn guard(&self) -> Option<i32> {
+        let node = self.process.id().to_string();
+        let of = |pid: i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
+            (parent == node && words.contains("guard_entry")).then_some(pid)
+        };
+        let entries = fs::read_dir("/proc").expect("read");
+        entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).find_map(of)
+    }
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a number"), signal).expect("signalled");
+}
+
+#[tokio::test]
+async fn processes_die_with_their_node() {
+    let mut node = Node::start().await;
+    let guard = node.guard().expect("a guard");
+    node.kill();
+    until_gone(node.pids[0]).await;
+    until_gone(node.pids[1]).await;
+    until_gone(guard).await;
+}
+
+#[tokio::test]
+async fn a_guard_minds_no_signal_that_stops_a_node() {
+    let mut node = Node::start().await;
+    let guard = node.guard().expect("a guard");
+    let session = fs::read_to_string(format!("/proc/{guard}/stat")).expect("read");
+    let session = session.rsplit(')').next().and_then(|s| s.split_whitespace().nth(3));
+    assert_eq!(session, Some(guard.to_string().as_str()), "it has a session of its own");
+    for sent in [Signal::INT, Signal::TERM, Signal::HUP] {
+        signal(guard, sent);
+    }
+    node.kill();
+    until_gone(node.pids[0]).await;
+    until_gone(node.pids[1]).await;
+}
+
+#[tokio::test]
+async fn a_guard_that_dies_comes_back_and_knows_everything() {
+    let mut node = Node::start().await;
+    let first = node.guard().expect("a guard");
+    signal(first, Signal::KILL);
+    until("another guard", || node.guard().is_some_and(|pid| pid != first && is_alive(pid))).await;
+    assert!(node.pids.iter().all(|pid| is_alive(*pid)), "nobody else was harmed");
+    node.kill();
+    until_gone(node.pids[0]).await;
+    until_gone(node.pids[1]).await;
+}
+
+#[tokio::test]
+async fn leftovers_are_ended_by_the_next_start() {
+    let mut node = Node::start().await;
+    let (owner, guard) = (node.folder.owner(), node.guard().expect("a guard"));
+    assert_eq!(end_leftovers(&owner).expect("looked"), 0, "their node is alive");
+    // It holds the guard back, so that there are leftovers at all.
+    signal(guard, Signal::STOP);
+    node.kill();
+    assert!(node.pids.iter().all(|pid| is_alive(*pid)), "nobody has ended them");
+    assert_eq!(end_leftovers("somebody else").expect("looked"), 0);
+    assert!(node.pids.iter().all(|pid| is_alive(*pid)), "of another store");
+    assert_eq!(end_leftovers(&owner).expect("looked"), 1, "one group");
+    assert!(node.pids.iter().all(|pid| !is_alive(*pid)), "gone when the answer comes");
+    assert_eq!(end_leftovers(&owner).expect("looked"), 0);
+    signal(guard, Signal::KILL);
+}
