@@ -188,10 +188,17 @@ impl Client {
 
     /// Opens an answer that goes on without end, such as the event feed.
     pub(crate) async fn open(&self, call: &Call) -> Result<Response, Failure> {
-        let response = match self.request(call).send().await.map_err(broken) {
-            Ok(response) => response,
-            Err(Broken::Connect(e)) => return Err(self.unreachable(&e)),
-            Err(Broken::Later(e)) => return Err(self.cut_off(&e, call.if_lost.as_deref())),
+        // Only the beginning has a time limit, which a request's own cannot say.
+        let answer = tokio::time::timeout(PATIENCE, self.request(call).send()).await;
+        let response = match answer.map(|answer| answer.map_err(broken)) {
+            Ok(Ok(response)) => response,
+            Ok(Err(Broken::Connect(e))) => return Err(self.unreachable(&e)),
+            Ok(Err(Broken::Later(e))) => return Err(self.cut_off(&e, call.if_lost.as_deref())),
+            Err(_) => {
+                let message = format!("{} does not answer", self.server());
+                let hint = "`windlass doctor` looks for the cause";
+                return Err(Failure::new(Exit::Unreachable, message, hint));
+            }
         };
         if response.status().is_success() {
             return Ok(response);
@@ -308,9 +315,9 @@ fn default_hint(code: &str, status: u16) -> &'static str {
 }
 
 fn read_server(text: &str) -> Result<Url, Failure> {
-    let hint = "write it like http://127.0.0.1:7450";
+    let hint = "write --server (or WINDLASS_SERVER) like http://127.0.0.1:7450";
     let url = Url::parse(text).ok().filter(Url::has_host);
-    let url = url.ok_or_else(|| Failure::usage("--server is not a URL", hint))?;
+    let url = url.ok_or_else(|| Failure::usage("the server's address is not a URL", hint))?;
     match url.scheme() {
         "http" => Ok(url),
         "https" => {

@@ -104,8 +104,7 @@ enum Command {
 
 /// Reads the arguments of the process, does what they say, and ends.
 pub fn main() -> ExitCode {
-    let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let cli = match Cli::try_parse_from(words::hide_negations(arguments)) {
+    let cli = match Cli::try_parse_from(words::hide_negations(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return misread(&error).into(),
     };
@@ -194,7 +193,7 @@ mod tests {
     use clap::CommandFactory;
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
-        let words = line.split(' ').map(str::to_owned);
+        let words = line.split(' ').map(Into::into);
         Cli::try_parse_from(words::hide_negations(words))
     }
 

@@ -213,36 +213,16 @@ impl Out {
         self.write(&self.grid(&titles, rows))
     }
 
-    /// Lays cells out in columns two spaces apart, without lines.
-    pub(crate) fn grid(&self, titles: &[&str], mut rows: Vec<Vec<Cell>>) -> String {
+    /// Lays cells out in columns two spaces apart, without lines, for stdout.
+    pub(crate) fn grid(&self, titles: &[&str], rows: Vec<Vec<Cell>>) -> String {
+        lay_out(Table::new(), self.colours_out, titles, rows)
+    }
+
+    /// The same for stderr.
+    pub(crate) fn grid_talk(&self, titles: &[&str], rows: Vec<Vec<Cell>>) -> String {
         let mut table = Table::new();
-        if let (Screen::Terminal, Some(width)) = (self.stdout, table.width()) {
-            fit_last(titles, &mut rows, usize::from(width));
-        }
-        table.load_style(comfy_table::presets::NOTHING);
-        if self.colours_out {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
-        if !titles.is_empty() {
-            table.set_header(titles.iter().map(|title| TableCell::new(title)));
-        }
-        for row in rows {
-            table.add_row(row.into_iter().map(|cell| {
-                let shown = TableCell::new(cell.text);
-                match cell.tone.color() {
-                    Some(color) => shown.fg(color),
-                    None => shown,
-                }
-            }));
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let mut text = table.trim_fmt();
-        text.push('\n');
-        text
+        table.use_stderr();
+        lay_out(table, self.colours_err, titles, rows)
     }
 
     /// Named fields of a document, one per line: those of `order` first.
@@ -302,6 +282,37 @@ pub(crate) fn identity(value: &Value) -> &str {
         .map(|key| fields::text(value, key))
         .find(|text| !text.is_empty())
         .unwrap_or("-")
+}
+
+fn lay_out(mut table: Table, colours: bool, titles: &[&str], mut rows: Vec<Vec<Cell>>) -> String {
+    // There is a width only on a terminal; elsewhere nothing is cut.
+    if let Some(width) = table.width() {
+        fit_last(titles, &mut rows, usize::from(width));
+    }
+    table.load_style(comfy_table::presets::NOTHING);
+    if colours {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    if !titles.is_empty() {
+        table.set_header(titles.iter().map(TableCell::new));
+    }
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| {
+            let shown = TableCell::new(cell.text);
+            match cell.tone.color() {
+                Some(color) => shown.fg(color),
+                None => shown,
+            }
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = table.trim_fmt();
+    text.push('\n');
+    text
 }
 
 /// Shortens the last column, where long text stands, so that rows fit the screen.

@@ -132,7 +132,7 @@ fn preview(out: &Out, verb: &Verb, count: &str, matches: &[Value]) {
     let rows: Vec<Vec<Cell>> = rows.collect();
     let titles: Vec<&str> = verb.columns.iter().map(|(title, _)| *title).collect();
     out.say(&format!("{} {count}:", verb.name));
-    out.say(out.grid(&titles, rows).trim_end());
+    out.say(out.grid_talk(&titles, rows).trim_end());
     if matches.len() > SHOWN {
         out.say("…");
     }

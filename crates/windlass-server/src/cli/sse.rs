@@ -71,6 +71,7 @@ impl<'a> Feed<'a> {
         let response = self.client.open(&call).await?;
         self.parser = Parser::default();
         self.heard = Instant::now();
+        self.lost_at = None;
         self.chunks = Some(response.bytes_stream().boxed());
         Ok(())
     }
@@ -97,7 +98,6 @@ impl<'a> Feed<'a> {
 
     fn take(&mut self, chunk: &[u8]) -> Result<(), Failure> {
         self.heard = Instant::now();
-        self.lost_at = None;
         self.pause = PAUSE_FIRST;
         for message in self.parser.push(chunk) {
             if message.id.is_some() {

@@ -85,7 +85,7 @@ fn page(out: &Out, parts: &Parts, now: Timestamp) -> String {
         let time = text(task, key);
         row(key, format!("{time}  ({})", distance(time, now)))
     }));
-    rows.extend(progress(task).into_iter());
+    rows.extend(progress(task));
     page.push_str(&out.grid(&[], rows));
     for (title, lines) in [("steps", steps(out, parts)), ("failure", failure(task))] {
         if !lines.is_empty() {

@@ -3,6 +3,7 @@
 //! flag, so both are mended here. Whether a task exists is asked in `ids.rs`.
 
 use super::failure::Failure;
+use std::ffi::OsString;
 use windlass_core::filter::Filter;
 use windlass_core::id::{DeadId, TaskId};
 
@@ -89,8 +90,11 @@ fn requote(word: &str) -> String {
 
 /// Lets negated terms (`-queue:low`) through clap: a leading space hides them,
 /// and [`filter`] takes it away again.
-pub(crate) fn hide_negations(arguments: impl Iterator<Item = String>) -> Vec<String> {
-    let hide = |word: String| if is_negation(&word) { format!(" {word}") } else { word };
+pub(crate) fn hide_negations(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let hide = |word: OsString| match word.to_str() {
+        Some(text) if is_negation(text) => format!(" {text}").into(),
+        _ => word,
+    };
     arguments.map(hide).collect()
 }
 

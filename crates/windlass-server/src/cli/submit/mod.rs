@@ -132,12 +132,10 @@ pub(crate) async fn run(args: SubmitArgs, global: &Global) -> Result<Exit, Failu
         return single::show_request(&out, &call);
     }
     let answer = client.send(call).await?;
-    if answer.status == 200 {
-        let why = match answer.header("windlass-existing") {
-            Some(_) => "a live task has this unique key already",
-            None => "this was submitted before with the same idempotency key",
-        };
-        out.say(&format!("no new task: {why}"));
+    if answer.header("windlass-existing").is_some() {
+        out.say("no new task: a live one has this unique key");
+    } else if answer.status == 200 && args.idempotency_key.is_some() {
+        out.say("no new task: this was submitted before with the same idempotency key");
     }
     if !args.wait {
         return single::show_task(&out, &answer.body).map(|()| Exit::Ok);
