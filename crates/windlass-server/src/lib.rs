@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod boot;
+pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod handlers;

@@ -1,0 +1,234 @@
+//! `windlass task`: look at tasks and act on them. Here are the verbs and the
+//! short answers; the full page of a task is in `task_page.rs`, acting on many
+//! in `select.rs`, waiting in `follow.rs`.
+
+use super::client::{Call, Client};
+use super::failure::{Exit, Failure};
+use super::fields::{self, clean, plain, text};
+use super::follow::{Detail, follow};
+use super::global::{Format, Global};
+use super::listing::{ListArgs, list};
+use super::output::{Cell, Column, Out, Tone};
+use super::select::{Verb, act};
+use super::submit::parse_duration_arg;
+use super::{event, ids, task_page, times, words};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const FILTERS: &str = "\
+Filters: state:failed,retrying queue:media kind:image.* label.tenant:acme error~\"reset\"
+         attempt:>=3 age:>1h since:2h -queue:low
+
+Examples:
+  windlass task list state:failed since:1h
+  windlass task show 4k7m2p
+  windlass task cancel queue:media state:queued --dry-run";
+
+#[derive(Debug, Clone, Subcommand)]
+#[command(after_help = FILTERS)]
+pub(crate) enum TaskCommand {
+    /// List tasks, the newest first
+    #[command(after_help = FILTERS)]
+    List(TaskListArgs),
+    /// Show everything about a task
+    Show(OneTask),
+    /// Follow a task with its steps until it ends
+    Watch(WaitArgs),
+    /// Wait until a task ends and print its result
+    Wait(WaitArgs),
+    /// Print the result of a completed task
+    Result(OneTask),
+    /// List what happened to a task
+    History(OneTask),
+    /// Say why a task is not running
+    Why(OneTask),
+    /// Print the logs of its attempts
+    Logs(OneTask),
+    /// Cancel tasks
+    Cancel(ManyTasks),
+    /// Pause tasks at their next step
+    Pause(ManyTasks),
+    /// Let paused tasks go on
+    Resume(ManyTasks),
+    /// Run failed or cancelled tasks again
+    Requeue(RequeueArgs),
+    /// Submit tasks again as new ones
+    Rerun(ManyTasks),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TaskListArgs {
+    /// Which tasks
+    filter: Vec<String>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OneTask {
+    /// The task's id, or its last 6 or more characters
+    id: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WaitArgs {
+    /// The task's id, or its last 6 or more characters
+    id: String,
+    /// Wait at most this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_arg)]
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ManyTasks {
+    /// Ids, or a filter
+    #[arg(required = true, value_name = "ID|FILTER")]
+    target: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RequeueArgs {
+    #[command(flatten)]
+    tasks: ManyTasks,
+    /// Begin at this step instead of the first unfinished one
+    #[arg(long, value_name = "STEP")]
+    from_step: Option<String>,
+}
+
+pub(crate) const COLUMNS: &[Column] = &[
+    ("ID", |task, _| Cell::of(task, "id")),
+    ("KIND", |task, _| Cell::of(task, "kind")),
+    ("QUEUE", |task, _| Cell::of(task, "queue")),
+    ("STATE", |task, _| Cell::toned(text(task, "state"), Tone::of_state(text(task, "state")))),
+    ("ATTEMPT", |task, _| Cell::of(task, "attempt")),
+    ("AGE", |task, now| Cell::new(times::age(text(task, "created_at"), now))),
+    ("MESSAGE", |task, _| Cell::new(text(task, "failure.message"))),
+];
+
+pub(crate) async fn run(command: TaskCommand, global: &Global) -> Result<Exit, Failure> {
+    match command {
+        TaskCommand::List(args) => {
+            let call = with_filter(Call::get(&["v1", "tasks"]), &args.filter);
+            list(global, call, &args.list, COLUMNS).await
+        }
+        TaskCommand::Show(one) => task_page::show(global, &one.id).await,
+        TaskCommand::Watch(args) => wait(global, args, Detail::Steps).await,
+        TaskCommand::Wait(args) => wait(global, args, Detail::States).await,
+        TaskCommand::Result(one) => result(global, &one.id).await,
+        TaskCommand::History(one) => history(global, &one.id).await,
+        TaskCommand::Why(one) => why(global, &one.id).await,
+        TaskCommand::Logs(one) => logs(global, &one.id).await,
+        TaskCommand::Cancel(many) => act(global, &many.target, &verb("cancel", None)).await,
+        TaskCommand::Pause(many) => act(global, &many.target, &verb("pause", None)).await,
+        TaskCommand::Resume(many) => act(global, &many.target, &verb("resume", None)).await,
+        TaskCommand::Rerun(many) => act(global, &many.target, &verb("rerun", None)).await,
+        TaskCommand::Requeue(args) => {
+            let body = args.from_step.map(|step| json!({"from_step": step}));
+            act(global, &args.tasks.target, &verb("requeue", body)).await
+        }
+    }
+}
+
+fn verb(name: &'static str, body: Option<Value>) -> Verb {
+    let things = ("task", "tasks");
+    Verb { place: "tasks", name, things, body, rate: None, columns: COLUMNS }
+}
+
+/// Adds a filter to a request where one was given.
+pub(crate) fn with_filter(call: Call, filter: &[String]) -> Call {
+    match words::filter(filter) {
+        filter if filter.is_empty() => call,
+        filter => call.query("q", filter),
+    }
+}
+
+async fn wait(global: &Global, args: WaitArgs, detail: Detail) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, &args.id).await?;
+    follow(&client, &out, &id, detail, args.timeout).await
+}
+
+async fn result(global: &Global, word: &str) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, word).await?;
+    let answer = client.send(Call::get(&["v1", "tasks", &id, "result"])).await?;
+    if answer.status == 202 {
+        let hint = format!("`windlass task wait {id}` waits for it");
+        return Err(Failure::new(Exit::Conflict, format!("{id} has no result yet"), hint));
+    }
+    match out.format {
+        Format::Id => out.line(&id)?,
+        _ => out.json(&answer.body)?,
+    }
+    Ok(Exit::Ok)
+}
+
+async fn history(global: &Global, word: &str) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, word).await?;
+    let answer = client.body(Call::get(&["v1", "tasks", &id, "history"])).await?;
+    out.list(fields::items(&answer), event::HISTORY)?;
+    Ok(Exit::Ok)
+}
+
+async fn why(global: &Global, word: &str) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, word).await?;
+    let answer = client.body(Call::get(&["v1", "tasks", &id, "why"])).await?;
+    match out.format {
+        Format::Table => out.line(&sentence(&answer))?,
+        Format::Id => out.line(&id)?,
+        Format::Json | Format::Jsonl => out.json(&answer)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The sentence in an answer of `/why`.
+pub(crate) fn sentence(answer: &Value) -> String {
+    let known = ["why", "sentence", "reason", "message"];
+    let said = known.iter().map(|key| text(answer, key)).find(|said| !said.is_empty());
+    said.map_or_else(|| plain(answer), clean)
+}
+
+async fn logs(global: &Global, word: &str) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, word).await?;
+    let mut pages = super::pages::Pages::new(&client, Call::get(&["v1", "tasks", &id, "logs"]));
+    let items = pages.collect(super::pages::Wanted::All).await?;
+    if items.is_empty() {
+        out.say("no logs are kept for this task");
+    }
+    match out.format {
+        Format::Table => items.iter().try_for_each(|line| out.line(&log_line(line)))?,
+        Format::Id => out.line(&id)?,
+        Format::Json => out.json(&Value::Array(items))?,
+        Format::Jsonl => items.iter().try_for_each(|line| out.json(line))?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn log_line(line: &Value) -> String {
+    let attempt = fields::number(line, "attempt").map(|n| format!("attempt {n}"));
+    let said = ["message", "line", "text"].iter().map(|key| text(line, key));
+    let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or("");
+    let parts = [text(line, "at"), text(line, "level"), attempt.as_deref().unwrap_or("")];
+    let parts = parts.into_iter().chain([text(line, "step"), text(line, "stream"), said]);
+    parts.filter(|part| !part.is_empty()).map(clean).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_and_log_lines() {
+        assert_eq!(
+            sentence(&json!({"why": "the queue `media` is paused"})),
+            "the queue `media` is paused"
+        );
+        assert_eq!(sentence(&json!("because")), "because");
+        let line = json!({"at": "2026-01-01T00:00:00Z", "attempt": 2, "step": "scan", "message": "x\u{1b}y"});
+        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z attempt 2 scan x y");
+    }
+}
