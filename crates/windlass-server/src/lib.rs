@@ -11,3 +11,4 @@ pub mod demo;
 pub mod handlers;
 pub mod listen;
 pub mod logs;
+pub mod server;

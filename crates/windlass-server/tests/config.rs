@@ -4,15 +4,10 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
 
-// The wiring of the command line mounts this file for the binary; here it is
-// tested by itself.
-#[path = "../src/cli/config.rs"]
-pub mod command;
-
 use clap::Parser;
-use command::{ConfigCommand, run_in};
 use std::path::Path;
 use tempfile::TempDir;
+use windlass_server::cli::config::{ConfigCommand, run_in};
 use windlass_server::config;
 use windlass_server::config::{Config, FileFlags, Loaded, Origins, Surroundings, json, load, text};
 

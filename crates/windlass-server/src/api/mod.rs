@@ -58,6 +58,13 @@ pub struct App {
     document: String,
 }
 
+/// Whether there is a page for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    On,
+    Off,
+}
+
 /// How large requests may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -162,7 +169,7 @@ pub fn document() -> Document {
 }
 
 /// Everything the server answers.
-pub fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<App>, page: Page) -> Router {
     let (routes, _) = described().split_for_parts();
     let nosniff = SetResponseHeaderLayer::if_not_present(
         HeaderName::from_static("x-content-type-options"),
@@ -172,10 +179,13 @@ pub fn router(app: Arc<App>) -> Router {
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-store"),
     );
+    let routes = match page {
+        Page::On => routes.route("/", get(page::overview)),
+        Page::Off => routes,
+    };
     routes
         .route("/v1/openapi.json", get(overview::openapi))
         .route("/metrics", get(metrics::metrics))
-        .route("/", get(page::overview))
         .fallback(envelope::nowhere)
         .method_not_allowed_fallback(envelope::wrong_method)
         .layer(CatchPanicLayer::custom(envelope::panicked))

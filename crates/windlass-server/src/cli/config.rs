@@ -2,9 +2,38 @@
 //! other command does, and writes what `config/` says about it. The flags' wiring
 //! is the caller's; where files are is the configuration's.
 
-use crate::config::{ConfigError, FileFlags, Origins, Surroundings, default_text, load, text};
-use clap::Subcommand;
+use super::failure::{Exit, Failure};
+use super::global::{Format, Global};
+use super::output::Out;
+use super::serve::misconfigured;
+use crate::config::{
+    ConfigError, FileFlags, Origins, Surroundings, default_text, json, load, text,
+};
+use clap::{Args, Subcommand};
 use std::io::Write;
+
+#[derive(Debug, Clone, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+    #[command(flatten)]
+    flags: FileFlags,
+}
+
+pub(super) fn command(args: &ConfigArgs, global: &Global) -> Result<Exit, Failure> {
+    let out = Out::new(global);
+    if let (ConfigCommand::Show { origin }, Format::Json | Format::Jsonl) =
+        (&args.command, global.output)
+    {
+        let loaded = load(&args.flags, &Surroundings::of_process()).map_err(misconfigured)?;
+        out.json(&json(&loaded, Origins::of(*origin)))?;
+        return Ok(Exit::Ok);
+    }
+    let mut text = vec![];
+    let code = run(&args.command, &args.flags, &mut text).map_err(misconfigured)?;
+    out.bytes(&text)?;
+    Ok(if code == 0 { Exit::Ok } else { Exit::Failed })
+}
 
 /// What `windlass config` can do.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -38,8 +67,7 @@ pub fn run_in(
 ) -> Result<i32, ConfigError> {
     match command {
         ConfigCommand::Show { origin } => {
-            let origins = if *origin { Origins::Shown } else { Origins::Hidden };
-            write!(out, "{}", text(&load(flags, around)?, origins))?;
+            write!(out, "{}", text(&load(flags, around)?, Origins::of(*origin)))?;
             Ok(0)
         }
         ConfigCommand::Check => check(flags, around, out),

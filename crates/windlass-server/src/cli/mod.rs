@@ -7,7 +7,9 @@ mod about;
 mod audit;
 pub mod bench;
 mod client;
+pub mod config;
 mod confirm;
+mod crash_demo;
 mod dead;
 pub mod dev;
 pub mod doctor;
@@ -89,6 +91,8 @@ enum Command {
     /// What happens, as it happens
     #[command(subcommand)]
     Event(event::EventCommand),
+    /// Look at the configuration
+    Config(config::ConfigArgs),
     /// Look for what is wrong with this installation
     Doctor,
     /// Who changed what
@@ -100,6 +104,9 @@ enum Command {
     Version,
     /// Measure this machine
     Bench(bench::BenchArgs),
+    /// Ends the processes of handlers when their node is gone; started by `serve`
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Reads the arguments of the process, does what they say, and ends.
@@ -108,6 +115,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misread(&error).into(),
     };
+    if let Command::Guard = cli.command {
+        return guard();
+    }
     let out = output::Out::new(&cli.global);
     let outcome = match runtime(&cli.command) {
         Ok(runtime) => {
@@ -127,6 +137,14 @@ pub fn main() -> ExitCode {
             out.fail(&failure);
             failure.code.into()
         }
+    }
+}
+
+/// No runtime and nobody to talk to: it waits for its node to end.
+fn guard() -> ExitCode {
+    match crate::handlers::guard::main() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
@@ -163,11 +181,12 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Queue(command) => queue::run(command, global).await,
         Command::Node(command) => node::run(command, global).await,
         Command::Event(command) => event::run(command, global).await,
+        Command::Config(args) => config::command(&args, global),
         Command::Doctor => doctor::run(global).await,
         Command::Audit(command) => audit::run(command, global).await,
         Command::Completion(args) => about::completion(&args, global),
         Command::Version => about::version(global),
-        Command::Dev(_) | Command::Serve(_) | Command::Bench(_) => Ok(Exit::Ok),
+        Command::Dev(_) | Command::Serve(_) | Command::Bench(_) | Command::Guard => Ok(Exit::Ok),
     }
 }
 

@@ -1,10 +1,15 @@
-//! `windlass serve`: the flags of a production node. What a node does is wired
-//! elsewhere; here its settings are only read.
+//! `windlass serve`: a production node. Reads the configuration, starts the
+//! server, and turns how it ended into an exit code; what a node does is in
+//! `server.rs`.
 
 use super::failure::{Exit, Failure};
 use super::global::Global;
-use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use super::output::Out;
+use crate::config::{ConfigError, FileFlags, Loaded, Surroundings, load};
+use crate::logs;
+use crate::server::{Ended, Server};
+use clap::Args;
+use windlass::{Code, Error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,34 +19,62 @@ Examples:
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
-    /// Configuration file, read after the user's and ./windlass.toml
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Address of API and dashboard
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<String>,
-
-    /// Where tasks are kept: sqlite://FILE, memory:
-    #[arg(long, value_name = "URL")]
-    pub store: Option<String>,
-
-    /// Answer requests, run tasks, or both
-    #[arg(long, value_enum, default_value = "all")]
-    pub role: Role,
-
-    /// The node's name, the host's by default
-    #[arg(long, value_name = "NAME")]
-    pub node_name: Option<String>,
+    #[command(flatten)]
+    pub flags: FileFlags,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    All,
-    Api,
-    Worker,
+pub async fn run(args: ServeArgs, global: &Global) -> Result<Exit, Failure> {
+    let loaded = load(&args.flags, &Surroundings::of_process()).map_err(misconfigured)?;
+    begin_logs(global);
+    let server = start(&loaded, |builder| builder).await?;
+    ended(server.run().await)
 }
 
-pub async fn run(_args: ServeArgs, _global: &Global) -> Result<Exit, Failure> {
-    Err(Failure::new(Exit::Failed, "`windlass serve` is not built yet", "use a later version"))
+pub(super) async fn start(
+    loaded: &Loaded,
+    more: impl FnOnce(windlass::Builder) -> windlass::Builder,
+) -> Result<Server, Failure> {
+    Server::start(&loaded.config, more).await.map_err(failed)
+}
+
+pub(super) fn ended(ended: windlass::Result<Ended>) -> Result<Exit, Failure> {
+    match ended {
+        Ok(Ended::InGoodOrder) => Ok(Exit::Ok),
+        Ok(Ended::AtOnce) => Ok(Exit::Interrupted),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// A node writes logs; how much is said by a variable or by `-q` and `-v`.
+pub(super) fn begin_logs(global: &Global) {
+    let usual = match (global.quiet, global.verbose) {
+        (true, _) => "error",
+        (false, 0) => "info",
+        (false, 1) => "debug",
+        (false, _) => "trace",
+    };
+    if let Err(wrong) = logs::begin(usual) {
+        Out::new(global).say(&format!("warning: {wrong}"));
+    }
+}
+
+/// Every problem of a configuration ends with its own hint already.
+pub(super) fn misconfigured(error: ConfigError) -> Failure {
+    let text = error.to_string();
+    let (message, hint) = text.rsplit_once("hint: ").unwrap_or((&text, "correct the file"));
+    Failure::usage(message.trim_end(), hint)
+}
+
+/// The part of a message after the last semicolon says what to do.
+pub(super) fn failed(error: Error) -> Failure {
+    let text = error.to_string();
+    let exit = match error.code() {
+        Code::InvalidFields | Code::Unsupported => Exit::Usage,
+        Code::StateConflict => Exit::Conflict,
+        _ => Exit::Failed,
+    };
+    match text.rsplit_once("; ") {
+        Some((message, hint)) => Failure::new(exit, message, hint),
+        None => Failure::new(exit, text, "`windlass doctor` looks for what is wrong"),
+    }
 }

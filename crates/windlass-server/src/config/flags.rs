@@ -40,10 +40,10 @@ pub struct FileFlags {
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// What tells nodes of work: store:
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide = true)]
     pub transport: Option<String>,
     /// Redis, which helps a cluster
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide = true)]
     pub redis: Option<String>,
     /// What this node does
     #[arg(long, value_enum)]

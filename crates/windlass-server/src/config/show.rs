@@ -19,6 +19,12 @@ pub enum Origins {
     Hidden,
 }
 
+impl Origins {
+    pub fn of(wished: bool) -> Origins {
+        if wished { Origins::Shown } else { Origins::Hidden }
+    }
+}
+
 /// A commented `windlass.toml` with every key and its default.
 pub fn default_text() -> &'static str {
     include_str!("default.toml")

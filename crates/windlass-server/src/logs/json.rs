@@ -94,7 +94,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
         let mut line = Map::new();
-        line.insert("at".to_owned(), now().to_string().into());
+        line.insert("time".to_owned(), now().to_string().into());
         line.insert("level".to_owned(), event.metadata().level().as_str().to_lowercase().into());
         line.insert("target".to_owned(), event.metadata().target().into());
         for span in cx.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {

@@ -57,7 +57,11 @@ impl Place {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let app = App::new(engine.clone(), at, LIMITS, meter).await.expect("an app");
-        tokio::spawn(listen::serve(listener, api::router(app), std::future::pending()));
+        tokio::spawn(listen::serve(
+            listener,
+            api::router(app, api::Page::On),
+            std::future::pending(),
+        ));
         Place { engine, at, client: reqwest::Client::new() }
     }
 

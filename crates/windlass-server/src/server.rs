@@ -1,0 +1,132 @@
+//! One node from its start to its end: the store is opened (and owned), what an
+//! earlier start left running is ended, the engine takes over, the API answers;
+//! a signal lets it all end in good order. Which parts there are is said by the
+//! configuration; each part does its own work.
+
+use crate::api::{self, App, Limits};
+use crate::boot::{apply_queues, engine_builder};
+use crate::config::{Config, HandlerConfig, UiMode};
+use crate::handlers::{ExecHandler, ExecHost, ExecSpec, end_leftovers, owner_of};
+use crate::listen;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use windlass::{Builder, Engine, Error, Result, StepHandler, shutdown_signal};
+
+/// A node that works.
+#[derive(Debug)]
+pub struct Server {
+    pub engine: Engine,
+    /// Where it listens.
+    pub at: SocketAddr,
+    grace: Duration,
+    close: oneshot::Sender<()>,
+    listening: tokio::task::JoinHandle<()>,
+}
+
+/// How a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything finished or was given back.
+    InGoodOrder,
+    /// A second signal came.
+    AtOnce,
+}
+
+impl Server {
+    /// Starts a node. `more` may add kinds of its own.
+    pub async fn start(config: &Config, more: impl FnOnce(Builder) -> Builder) -> Result<Server> {
+        let meter = api::install_meter()?;
+        let listener = bind(config.server.listen.0).await?;
+        let at = listener.local_addr().map_err(|e| cannot_listen(config.server.listen.0, &e))?;
+        let url = config.store.url.expose();
+        let host = host(config, url)?;
+        let builder = engine_builder(config, |_, handler| exec(handler, host.as_ref())).await?;
+        // The store is ours now, so whoever still works for it is a leftover.
+        if host.is_some() {
+            end_leftovers(&owner_of(url)).map_err(|e| {
+                let message = "processes of an earlier start could not be looked for";
+                Error::invalid("start", message).because(e)
+            })?;
+        }
+        let engine = more(builder).start().await?;
+        apply_queues(&engine, config).await?;
+        let limits = Limits {
+            body_max: config.server.body_max.as_usize(),
+            bulk_max: config.server.bulk_max.as_usize(),
+        };
+        let app = App::new(engine.clone(), at, limits, meter).await?;
+        let page = match config.ui.mode {
+            UiMode::Off => api::Page::Off,
+            UiMode::Full | UiMode::ReadOnly => api::Page::On,
+        };
+        let (close, closed) = oneshot::channel::<()>();
+        let closed = async { closed.await.unwrap_or_default() };
+        let listening = tokio::spawn(listen::serve(listener, api::router(app, page), closed));
+        tracing::info!(listen = %at, node = %engine.status().node, "ready");
+        Ok(Server { engine, at, grace: config.shutdown.grace, close, listening })
+    }
+
+    /// Works until a signal comes, then ends: running tasks may finish for the
+    /// grace period, while the API still answers. A second signal ends it at once.
+    pub async fn run(self) -> Result<Ended> {
+        shutdown_signal().await;
+        tracing::info!(grace = ?self.grace, active = self.engine.status().active, "stopping");
+        self.stop(shutdown_signal()).await
+    }
+
+    /// Ends it; `hurry` ends it at once.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) -> Result<Ended> {
+        let stopping = self.engine.shutdown(self.grace);
+        let (result, ended) = tokio::select! {
+            result = stopping => (result, Ended::InGoodOrder),
+            () = hurry => (self.engine.shutdown(Duration::ZERO).await, Ended::AtOnce),
+        };
+        // Whoever waits for an answer gets it; the receiver is there until then.
+        let _ = self.close.send(());
+        let _ = self.listening.await;
+        tracing::info!("stopped");
+        result.map(|()| ended)
+    }
+}
+
+async fn bind(at: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(at).await.map_err(|e| cannot_listen(at, &e))
+}
+
+fn cannot_listen(at: SocketAddr, error: &std::io::Error) -> Error {
+    let what = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "somebody listens there already; stop it or use --listen",
+        std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights; use --listen",
+        _ => "use --listen with another address",
+    };
+    Error::invalid("listen", format!("cannot listen on {at}: {error}; {what}"))
+}
+
+/// The guard of handlers' processes, when there are such handlers.
+fn host(config: &Config, url: &str) -> Result<Option<Arc<ExecHost>>> {
+    if config.handlers.is_empty() {
+        return Ok(None);
+    }
+    let failed = |e: std::io::Error| {
+        Error::invalid("start", "the guard of handlers' processes cannot be started").because(e)
+    };
+    let program = std::env::current_exe().map_err(failed)?;
+    let argv = vec![program.display().to_string(), "guard".to_owned()];
+    ExecHost::start(argv, owner_of(url)).map(Some).map_err(failed)
+}
+
+fn exec(handler: &HandlerConfig, host: Option<&Arc<ExecHost>>) -> Arc<dyn StepHandler> {
+    let HandlerConfig { exec, timeout, env, .. } = handler.clone();
+    match host {
+        Some(host) => {
+            let spec = ExecSpec { argv: exec, timeout, env };
+            Arc::new(ExecHandler::new(spec, host.clone()))
+        }
+        // Not reached: a host is there as soon as a handler is.
+        None => Arc::new(|_: windlass::StepCall| async { Err(windlass::fatal("no guard")) }),
+    }
+}
