@@ -7,6 +7,7 @@
 mod bench;
 mod crash;
 mod deny;
+mod fuzz;
 mod root;
 mod stop;
 mod test;
@@ -25,6 +26,7 @@ const COMMANDS: &[(&str, &str, Run)] = &[
     ("tidy", "the house rules (--ratchet: rewrite the size exceptions)", tidy::run),
     ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
     ("crash", "processes die: [--rounds N] [--points N] [--sigterm N] [--seed S]", crash::run),
+    ("fuzz", "random requests from the API's own document: [--cases N] [--seed S]", fuzz::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -78,6 +80,8 @@ mod tests {
             "crash --rounds many",
             "crash --seed",
             "crash --signals 3",
+            "fuzz --cases 0",
+            "fuzz --cases",
         ] {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let stop = dispatch(&args).expect_err("must be refused");
