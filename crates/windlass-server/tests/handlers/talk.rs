@@ -1,7 +1,7 @@
 //! What a process is told and what it may say while it runs: the document, the
 //! environment, progress, and payloads that would do harm in a shell.
 
-use crate::rig::{Folder, Rig, once};
+use crate::rig::{Folder, Rig, logged, once};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use windlass::State;
@@ -174,4 +174,22 @@ async fn no_payload_is_ever_a_command() {
     let touch = format!("touch {}", canary.display());
     std::process::Command::new("sh").args(["-c", &touch]).status().expect("a shell");
     assert!(canary.exists());
+}
+
+#[tokio::test]
+async fn stderr_goes_to_the_log_with_the_task_it_is_about() {
+    let script = "echo 'page 1' >&2; printf 'a\\033[31mb' >&2; echo no >&3; echo no >&3; echo >&2
+        head -c 5000 /dev/zero | tr '\\0' x >&2; exit 65";
+    let task = Rig::sh(script).await.run(json!({})).await;
+    let log = logged(task.id);
+    let lines: Vec<&str> = log.lines().filter(|l| l.contains("windlass::handler")).collect();
+    assert_eq!(lines.len(), 3, "{log}");
+    assert!(lines[0].contains("INFO") && lines[0].contains("page 1"), "{log}");
+    assert!(lines[1].contains("a\u{FFFD}[31mb"), "no control characters: {}", lines[1]);
+    let xs = lines[2].matches('x').count();
+    assert!((4096..4200).contains(&xs) && lines[2].contains("x…"), "a long line is cut: {xs}");
+    assert_eq!(log.matches("is no progress").count(), 1, "told once");
+    let failure = task.standing.failure.expect("a failure").error;
+    assert_eq!(failure.message.chars().count(), 501, "the end of the line");
+    assert!(failure.detail.is_some_and(|detail| detail.chars().count() == 4001));
 }
