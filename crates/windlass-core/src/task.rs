@@ -331,7 +331,7 @@ pub fn check_payload(payload: &Json, payload_max: usize) -> Result<()> {
     if size > payload_max {
         let message = format!(
             "payload has {size} bytes, at most {payload_max} are allowed; \
-             put large data into an object and name it in `input`"
+             keep large data elsewhere and pass its address"
         );
         return Err(Error::new(Code::PayloadTooLarge, "submit", message));
     }

@@ -224,6 +224,12 @@ impl From<Error> for Problem {
             // The cause may name files and addresses: it is for the log alone.
             tracing::error!(%error, "the store failed a request");
         }
-        Problem::new(code, error.message())
+        // The advice of the library is for Rust programs; ours is the hint.
+        let told = error.message();
+        let told = match code {
+            ProblemCode::UnknownKind => told.rsplit_once("; ").map_or(told, |(what, _)| what),
+            _ => told,
+        };
+        Problem::new(code, told)
     }
 }
