@@ -133,6 +133,8 @@ async fn leftovers_are_ended_by_the_next_start() {
     assert_eq!(end_leftovers(&owner).expect("looked"), 0, "their node is alive");
     // It holds the guard back, so that there are leftovers at all.
     signal(guard, Signal::STOP);
+    let status = || fs::read_to_string(format!("/proc/{guard}/status")).unwrap_or_default();
+    until("it stands still", || status().contains("State:\tT")).await;
     node.kill();
     assert!(node.pids.iter().all(|pid| is_alive(*pid)), "nobody has ended them");
     assert_eq!(end_leftovers("somebody else").expect("looked"), 0);
