@@ -80,11 +80,9 @@ fn tool(folder: &Path) -> Result<PathBuf, Stop> {
         return Ok(tool);
     }
     println!("installing {TOOL}");
-    let python = Command::new("python3").arg("-m").arg("venv").arg(&venv).status();
-    if !python.is_ok_and(|status| status.success()) {
-        return Err(Stop::Error(
-            "`python3 -m venv` failed; install python3 and python3-venv".to_owned(),
-        ));
+    if !venv_made(&venv) && !(install_python() && venv_made(&venv)) {
+        let message = "`python3 -m venv` failed; install python3 and python3-venv";
+        return Err(Stop::Error(message.to_owned()));
     }
     let pip = Command::new(venv.join("bin/pip")).args(["install", "--quiet", TOOL]).status();
     if !pip.is_ok_and(|status| status.success()) {
@@ -92,6 +90,20 @@ fn tool(folder: &Path) -> Result<PathBuf, Stop> {
     }
     std::fs::write(&mark, "").map_err(|e| Stop::Error(format!("{}: {e}", mark.display())))?;
     Ok(tool)
+}
+
+fn venv_made(venv: &Path) -> bool {
+    let made = Command::new("python3").arg("-m").arg("venv").arg(venv).status();
+    made.is_ok_and(|status| status.success())
+}
+
+/// On a fresh Debian machine; elsewhere the message says what is missing.
+fn install_python() -> bool {
+    let apt = |words: &[&str]| {
+        let done = Command::new("apt-get").args(words).stdout(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    apt(&["update", "-qq"]) && apt(&["install", "-y", "-qq", "python3", "python3-venv"])
 }
 
 /// Runs the tool once and counts its cases.
