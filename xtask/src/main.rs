@@ -24,7 +24,7 @@ const COMMANDS: &[(&str, &str, Run)] = &[
     ("test", "formatting, lints and every test, with totals", test::run),
     ("tidy", "the house rules (--ratchet: rewrite the size exceptions)", tidy::run),
     ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
-    ("crash", "processes die: [--rounds N] [--points N] [--sigterm N] [--seed S]", crash::run),
+    ("crash", "processes die: [--rounds|--points|--sigterm|--server N]... [--seed S]", crash::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -76,6 +76,7 @@ mod tests {
             "crash --rounds",
             "crash --rounds 0",
             "crash --rounds many",
+            "crash --server 0",
             "crash --seed",
             "crash --signals 3",
         ] {
