@@ -309,15 +309,15 @@ async fn workload(home: &Home) {
     ends.push(submit(home, json!({ "kind": "demo.flaky", "payload": { "fatal": true } })).await);
     ends.push(submit(home, json!({ "kind": "demo.chain", "steps": [] })).await);
     // The same task twice, and one that is there already: neither is a new one.
-    let sleep = |s: f64| json!({ "kind": "demo.sleep", "payload": { "seconds": s } });
-    let mut unique = sleep(3000.0);
+    let slow = |s: f64| json!({ "kind": "demo.sleep", "payload": { "seconds": s } });
+    let mut unique = slow(3000.0);
     unique["unique"] = json!({ "key": "only" });
     let running = submit(home, unique.clone()).await;
     assert_eq!(submit(home, unique).await, running);
-    let cancelled = submit(home, sleep(3000.0)).await;
+    let cancelled = submit(home, slow(3000.0)).await;
     until(home, &cancelled, "running").await;
     act(home, &format!("/v1/tasks/{cancelled}/cancel")).await;
-    let mut later = sleep(0.0);
+    let mut later = slow(0.0);
     later["delay"] = json!("1h");
     let never = submit(home, later.clone()).await;
     act(home, &format!("/v1/tasks/{never}/cancel")).await;
