@@ -9,6 +9,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use windlass::{Code, Error};
 
+/// Longest detail or pointer, in bytes.
+const TEXT_MAX: usize = 1000;
+
 /// What went wrong, as the body of an error answer (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ProblemBody {
@@ -141,7 +144,7 @@ pub type Answer<T> = Result<T, Problem>;
 impl Problem {
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         let (status, hint) = (code.status(), code.hint().to_owned());
-        Problem { code, status, detail: detail.into(), hint, errors: vec![] }
+        Problem { code, status, detail: short(detail.into()), hint, errors: vec![] }
     }
 
     /// One field is wrong.
@@ -156,7 +159,8 @@ impl Problem {
     }
 
     pub fn at(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        let (pointer, detail) = (short(pointer.into()), short(detail.into()));
+        self.errors.push(FieldError { pointer, detail });
         self
     }
 
@@ -188,6 +192,17 @@ impl Problem {
             errors: self.errors,
         }
     }
+}
+
+/// A message may quote what was sent, which may be megabytes.
+fn short(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
 }
 
 /// The body is written by the envelope, which knows the request's id.
