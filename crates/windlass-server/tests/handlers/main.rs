@@ -7,6 +7,7 @@
 
 mod death;
 mod ends;
+mod examples;
 mod outcomes;
 mod rig;
 mod talk;
