@@ -248,7 +248,7 @@ impl Client {
         }
         let hint = match clean(text(problem, "hint")) {
             hint if hint.is_empty() => default_hint(code, answer.status).to_owned(),
-            hint => hint,
+            hint => in_commands(&hint),
         };
         Failure::new(Exit::of_problem(code, answer.status), message, hint)
     }
@@ -295,6 +295,19 @@ fn root_cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     if error.is_timeout() { "no answer in time".to_owned() } else { cause.to_string() }
+}
+
+/// Hints are written for users of HTTP; here the same is a command.
+fn in_commands(hint: &str) -> String {
+    const SAID: [(&str, &str); 6] = [
+        ("GET /v1/tasks", "`windlass task list`"),
+        ("GET /v1/queues", "`windlass queue list`"),
+        ("GET /v1/nodes", "`windlass node list`"),
+        ("GET /v1/dead-letters", "`windlass dead list`"),
+        ("GET /v1/audit", "`windlass audit list`"),
+        ("GET the resource", "`windlass task show ID`"),
+    ];
+    SAID.iter().fold(hint.to_owned(), |hint, (http, command)| hint.replace(http, command))
 }
 
 fn default_hint(code: &str, status: u16) -> &'static str {
@@ -363,6 +376,13 @@ mod tests {
             assert_eq!(failure.code, Exit::Usage, "{text}");
             assert!(failure.message.contains(says), "{text}: {}", failure.message);
         }
+    }
+
+    #[test]
+    fn hints_name_commands() {
+        let hint = in_commands("it may have been purged; GET /v1/tasks lists what there is");
+        assert_eq!(hint, "it may have been purged; `windlass task list` lists what there is");
+        assert_eq!(in_commands("wait"), "wait");
     }
 
     #[test]
