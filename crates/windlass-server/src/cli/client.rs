@@ -240,7 +240,9 @@ impl Client {
             .unwrap_or_else(|| format!("{} answered {}", self.server(), answer.status));
         for error in problem.get("errors").and_then(Value::as_array).into_iter().flatten() {
             let (pointer, detail) = (clean(text(error, "pointer")), clean(text(error, "detail")));
-            message.push_str(&format!("\n  {pointer}: {detail}"));
+            if !message.contains(&detail) {
+                message.push_str(&format!("\n  {pointer}: {detail}"));
+            }
         }
         let id = answer.header("request-id").unwrap_or_else(|| text(problem, "request_id"));
         if self.verbose && !id.is_empty() {
@@ -299,13 +301,14 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// Hints are written for users of HTTP; here the same is a command.
 fn in_commands(hint: &str) -> String {
-    const SAID: [(&str, &str); 6] = [
+    const SAID: [(&str, &str); 7] = [
         ("GET /v1/tasks", "`windlass task list`"),
         ("GET /v1/queues", "`windlass queue list`"),
         ("GET /v1/nodes", "`windlass node list`"),
         ("GET /v1/dead-letters", "`windlass dead list`"),
         ("GET /v1/audit", "`windlass audit list`"),
         ("GET the resource", "`windlass task show ID`"),
+        ("correct the fields named in errors", "correct what is named above"),
     ];
     SAID.iter().fold(hint.to_owned(), |hint, (http, command)| hint.replace(http, command))
 }

@@ -160,7 +160,11 @@ fn part(part: &Value) -> Finding {
         "degraded" => (Health::Warn, "degraded"),
         _ => (Health::Fail, "failed"),
     };
-    Finding::new(health, &name, format!("{state}: {said}"), "the server's log says more")
+    let hint = match (name.as_str(), health) {
+        ("node", Health::Warn) => "`windlass node resume NODE` ends a pause or a drain",
+        _ => "the server's log says more",
+    };
+    Finding::new(health, &name, format!("{state}: {said}"), hint)
 }
 
 fn clock(answer: &Answer, now: Timestamp) -> Option<Finding> {

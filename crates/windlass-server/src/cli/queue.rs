@@ -113,15 +113,14 @@ fn count(queue: &Value, states: &[&str]) -> Cell {
     Cell::new(n.to_string())
 }
 
-/// The page of a queue, with its tasks in words.
+/// The page of a queue, with its tasks and missing limits in words.
 fn page(out: &Out, queue: &Value) -> Result<(), Failure> {
     let mut shown = queue.clone();
-    if let Some(object) = shown.as_object_mut() {
-        object.insert("tasks".to_owned(), json!(tasks(at(queue, "tasks"))));
-        for key in ["concurrency", "depth_max"] {
-            if at(queue, key).is_null() {
-                object.insert(key.to_owned(), json!("no limit"));
-            }
+    for (key, value) in shown.as_object_mut().into_iter().flatten() {
+        match key.as_str() {
+            "tasks" => *value = json!(tasks(value)),
+            "concurrency" | "depth_max" if value.is_null() => *value = json!("no limit"),
+            _ => {}
         }
     }
     out.page(&shown, PAGE)
