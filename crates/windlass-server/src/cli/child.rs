@@ -136,8 +136,9 @@ fn spawn(folder: &Folder, at: SocketAddr) -> io::Result<Child> {
 }
 
 fn last_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("hint:"));
-    lines.filter(|line| !line.is_empty()).last().map_or_else(|| "it said nothing".to_owned(), clean)
+    let mut lines = text.lines().map(str::trim);
+    let told = lines.rfind(|line| !line.is_empty() && !line.starts_with("hint:"));
+    told.map_or_else(|| "it said nothing".to_owned(), clean)
 }
 
 fn cannot_start(why: &str) -> Failure {

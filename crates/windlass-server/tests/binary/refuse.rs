@@ -1,4 +1,5 @@
 //! Servers that must not start: each says what is wrong, where, and what to do.
+//! None of them may have touched a file before it refused.
 
 use crate::rig::{Folder, Server};
 

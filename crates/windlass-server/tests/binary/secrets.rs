@@ -1,4 +1,5 @@
 //! A secret in the configuration is in no output, whatever goes wrong with it.
+//! Each case looks at both streams and at the log of servers that do start.
 
 use crate::rig::{Folder, Ran, Server};
 
