@@ -498,9 +498,10 @@ async fn lists_and_events_in_every_format() {
 #[tokio::test]
 async fn the_doctor_looks_at_a_server() {
     let fake = Fake::start(|_| {
-        let parts = json!({"store": {"status": "ok"}, "redis": {"status": "degraded"}});
-        let version = env!("CARGO_PKG_VERSION");
-        Answer::json(200, &json!({"status": "ok", "version": version, "parts": parts}))
+        let parts = json!([{"name": "store", "state": "ok", "detail": "sqlite"},
+            {"name": "redis", "state": "degraded", "detail": "away"}]);
+        let node = json!({"id": "nod_1", "version": env!("CARGO_PKG_VERSION")});
+        Answer::json(200, &json!({"ready": true, "parts": parts, "items": [node]}))
     })
     .await;
     let ran = fake.run(&["doctor"]).await;
@@ -509,9 +510,11 @@ async fn the_doctor_looks_at_a_server() {
     {
         assert!(ran.stdout.contains(line), "{line}: {ran:?}");
     }
-    let sick =
-        Fake::start(|_| Answer::json(503, &json!({"parts": {"store": {"status": "failed"}}})))
-            .await;
+    let sick = Fake::start(|_| {
+        let store = json!({"name": "store", "state": "failed", "detail": "gone"});
+        Answer::json(503, &json!({"ready": false, "parts": [store]}))
+    })
+    .await;
     let ran = sick.run(&["doctor", "-o", "json"]).await;
     assert_eq!(ran.code, 1);
     assert!(ran.stdout.contains("\"check\":\"store\""), "{ran:?}");

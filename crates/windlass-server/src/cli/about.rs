@@ -4,7 +4,7 @@
 use super::failure::{Exit, Failure};
 use super::global::{Format, Global};
 use super::output::Out;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use serde_json::json;
 
@@ -37,7 +37,15 @@ pub(crate) fn version(global: &Global) -> Result<Exit, Failure> {
 pub(crate) fn completion(args: &CompletionArgs, global: &Global) -> Result<Exit, Failure> {
     // Into memory first: the generator panics when nobody reads its output.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut super::Cli::command(), "windlass", &mut script);
+    clap_complete::generate(args.shell, &mut offered(), "windlass", &mut script);
     Out::new(global).bytes(&script)?;
     Ok(Exit::Ok)
+}
+
+/// The commands without the hidden ones, which some generators do not leave out.
+fn offered() -> Command {
+    let whole = super::Cli::command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let shown: Vec<Command> = shown.collect();
+    Command::new("windlass").args(whole.get_arguments().cloned()).subcommands(shown)
 }

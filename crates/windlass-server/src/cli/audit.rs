@@ -16,7 +16,8 @@ pub(crate) enum AuditCommand {
 
 const COLUMNS: &[Column] = &[
     ("AT", |row, _| Cell::of(row, "at")),
-    ("BY", |row, _| Cell::of(row, "by")),
+    ("WHO", |row, _| Cell::of(row, "who")),
+    ("FROM", |row, _| Cell::of(row, "origin")),
     ("ACTION", |row, _| Cell::of(row, "action")),
     ("TARGET", |row, _| Cell::of(row, "target")),
     ("OUTCOME", |row, _| Cell::of(row, "outcome")),

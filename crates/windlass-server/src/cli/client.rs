@@ -240,7 +240,9 @@ impl Client {
             .unwrap_or_else(|| format!("{} answered {}", self.server(), answer.status));
         for error in problem.get("errors").and_then(Value::as_array).into_iter().flatten() {
             let (pointer, detail) = (clean(text(error, "pointer")), clean(text(error, "detail")));
-            message.push_str(&format!("\n  {pointer}: {detail}"));
+            if !message.contains(&detail) {
+                message.push_str(&format!("\n  {pointer}: {detail}"));
+            }
         }
         let id = answer.header("request-id").unwrap_or_else(|| text(problem, "request_id"));
         if self.verbose && !id.is_empty() {
@@ -248,7 +250,7 @@ impl Client {
         }
         let hint = match clean(text(problem, "hint")) {
             hint if hint.is_empty() => default_hint(code, answer.status).to_owned(),
-            hint => hint,
+            hint => in_commands(&hint),
         };
         Failure::new(Exit::of_problem(code, answer.status), message, hint)
     }
@@ -295,6 +297,20 @@ fn root_cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     if error.is_timeout() { "no answer in time".to_owned() } else { cause.to_string() }
+}
+
+/// Hints are written for users of HTTP; here the same is a command.
+fn in_commands(hint: &str) -> String {
+    const SAID: [(&str, &str); 7] = [
+        ("GET /v1/tasks", "`windlass task list`"),
+        ("GET /v1/queues", "`windlass queue list`"),
+        ("GET /v1/nodes", "`windlass node list`"),
+        ("GET /v1/dead-letters", "`windlass dead list`"),
+        ("GET /v1/audit", "`windlass audit list`"),
+        ("GET the resource", "`windlass task show ID`"),
+        ("correct the fields named in errors", "correct what is named above"),
+    ];
+    SAID.iter().fold(hint.to_owned(), |hint, (http, command)| hint.replace(http, command))
 }
 
 fn default_hint(code: &str, status: u16) -> &'static str {
@@ -363,6 +379,13 @@ mod tests {
             assert_eq!(failure.code, Exit::Usage, "{text}");
             assert!(failure.message.contains(says), "{text}: {}", failure.message);
         }
+    }
+
+    #[test]
+    fn hints_name_commands() {
+        let hint = in_commands("it may have been purged; GET /v1/tasks lists what there is");
+        assert_eq!(hint, "it may have been purged; `windlass task list` lists what there is");
+        assert_eq!(in_commands("wait"), "wait");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::fields::{self, clean, text};
 use super::global::{Format, Global};
 use super::output::{Out, Tone};
 use super::times;
+use crate::config::{ConfigError, FileFlags, Loaded, Origin, Problem, Surroundings, load};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const FILES_MIN: u64 = 1_024;
 const DISK_FAIL: u64 = 100 * 1024 * 1024;
 const DISK_WARN: u64 = 1024 * 1024 * 1024;
+/// Mistakes of the configuration that are told one by one.
+const PROBLEMS_TOLD: usize = 5;
 const SKEW_MAX: Duration = Duration::from_secs(5);
 
 /// How a check ended.
@@ -73,18 +76,49 @@ impl Finding {
 
 pub(crate) async fn run(global: &Global) -> Result<Exit, Failure> {
     let out = Out::new(global);
-    let mut findings = configuration();
+    let around = Surroundings::of_process();
+    let loaded = load(&FileFlags::default(), &around);
+    let mut findings = configuration(&around.files(), &loaded);
     findings.extend(server(global).await);
-    findings.push(disk());
+    findings.extend(loaded.iter().filter_map(disk));
     findings.push(files(getrlimit(Resource::Nofile).current));
     show(&out, &findings)?;
     let failed = findings.iter().any(|finding| finding.health == Health::Fail);
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
 
-/// What the configuration files say is looked at by their own reader.
-fn configuration() -> Vec<Finding> {
-    Vec::new()
+/// The files that were read, and what their own reader says of them.
+fn configuration(files: &[PathBuf], loaded: &Result<Loaded, ConfigError>) -> Vec<Finding> {
+    const CHECK: &str = "configuration";
+    let finding = |health, problem: &Problem| {
+        let place = match &problem.at {
+            Origin::Default => String::new(),
+            place => format!("{place}: "),
+        };
+        Finding::new(health, CHECK, format!("{place}{}", problem.message), &problem.hint)
+    };
+    match loaded {
+        Ok(loaded) => {
+            let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            let message = match names.as_slice() {
+                [] => "no file, the defaults hold".to_owned(),
+                names => format!("{} valid", names.join(" and ")),
+            };
+            let warnings = loaded.warnings.iter().map(|warning| finding(Health::Warn, warning));
+            std::iter::once(Finding::ok(CHECK, message)).chain(warnings).collect()
+        }
+        Err(error) => {
+            let told = error.problems.iter().take(PROBLEMS_TOLD);
+            let mut findings: Vec<Finding> = told.map(|p| finding(Health::Fail, p)).collect();
+            let more = error.problems.len().saturating_sub(PROBLEMS_TOLD);
+            if more > 0 {
+                let message = format!("and {more} more");
+                let hint = "`windlass config check` tells all of them";
+                findings.push(Finding::new(Health::Fail, CHECK, message, hint));
+            }
+            findings
+        }
+    }
 }
 
 async fn server(global: &Global) -> Vec<Finding> {
@@ -100,7 +134,7 @@ async fn server(global: &Global) -> Vec<Finding> {
     findings.extend(readiness(ready.status));
     findings.extend(parts(&ready.body));
     findings.extend(clock(&ready, times::now()));
-    findings.push(version(&client, &ready.body).await);
+    findings.push(version(&client).await);
     findings
 }
 
@@ -114,45 +148,23 @@ fn readiness(status: u16) -> Option<Finding> {
     Some(Finding::new(Health::Fail, "ready", message, hint))
 }
 
-/// The parts of `/readyz?verbose`: `{"status","parts":{NAME:{"status",...}}}`, or
-/// text with a line per part.
+/// The parts of `/readyz?verbose`: `{"ready","parts":[{"name","state","detail"}]}`.
 fn parts(body: &Value) -> Vec<Finding> {
-    if let Some(text) = body.as_str() {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        return lines.map(|line| part("ready", line, "")).collect();
-    }
-    let parts = ["parts", "checks"].iter().map(|key| fields::at(body, key));
-    match parts.into_iter().find(|parts| !parts.is_null()) {
-        Some(Value::Object(parts)) => parts
-            .iter()
-            .map(|(name, value)| match value.as_str() {
-                Some(status) => part(name, status, ""),
-                None => part(name, text(value, "status"), said(value)),
-            })
-            .collect(),
-        Some(Value::Array(parts)) => {
-            parts.iter().map(|p| part(text(p, "name"), text(p, "status"), said(p))).collect()
-        }
-        _ => vec![part("ready", text(body, "status"), "")],
-    }
+    fields::items(fields::at(body, "parts")).iter().map(part).collect()
 }
 
-fn said(part: &Value) -> &str {
-    let keys = ["detail", "message", "reason", "error"];
-    keys.iter().map(|key| text(part, key)).find(|said| !said.is_empty()).unwrap_or("")
-}
-
-fn part(name: &str, status: &str, said: &str) -> Finding {
-    let words = status.to_ascii_lowercase();
-    let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
-    let health = match () {
-        () if has(&["degraded", "warn"]) => Health::Warn,
-        () if has(&["fail", "error", "unavailable", "not ready", "down"]) => Health::Fail,
-        () => Health::Ok,
+fn part(part: &Value) -> Finding {
+    let (name, said) = (clean(text(part, "name")), clean(text(part, "detail")));
+    let (health, state) = match text(part, "state") {
+        "ok" => return Finding::ok(&name, said),
+        "degraded" => (Health::Warn, "degraded"),
+        _ => (Health::Fail, "failed"),
     };
-    let message = clean(format!("{status} {said}").trim());
-    let hint = if health == Health::Ok { "" } else { "the server's log says more" };
-    Finding::new(health, &clean(name), message, hint)
+    let hint = match (name.as_str(), health) {
+        ("node", Health::Warn) => "`windlass node resume NODE` ends a pause or a drain",
+        _ => "the server's log says more",
+    };
+    Finding::new(health, &name, format!("{state}: {said}"), hint)
 }
 
 fn clock(answer: &Answer, now: Timestamp) -> Option<Finding> {
@@ -166,17 +178,10 @@ fn clock(answer: &Answer, now: Timestamp) -> Option<Finding> {
     Some(Finding::new(Health::Warn, "clock", message, "set both clocks by NTP"))
 }
 
-/// The server tells its version in `/readyz?verbose`, or its nodes do.
-async fn version(client: &Client, ready: &Value) -> Finding {
-    let mut theirs = text(ready, "version").to_owned();
-    if theirs.is_empty() {
-        let nodes = client.body(Call::get(&["v1", "nodes"])).await.unwrap_or_default();
-        theirs = fields::items(&nodes)
-            .first()
-            .map(|n| text(n, "version").to_owned())
-            .unwrap_or_default();
-    }
-    compare_versions(&theirs)
+/// The nodes tell the server's version.
+async fn version(client: &Client) -> Finding {
+    let nodes = client.body(Call::get(&["v1", "nodes"])).await.unwrap_or_default();
+    compare_versions(fields::items(&nodes).first().map_or("", |node| text(node, "version")))
 }
 
 fn compare_versions(theirs: &str) -> Finding {
@@ -188,32 +193,28 @@ fn compare_versions(theirs: &str) -> Finding {
     Finding::new(Health::Warn, "version", message, "use the same version on both sides")
 }
 
-fn disk() -> Finding {
-    let place = store_place();
+/// Room for the file of a server on this machine; other stores have their own.
+fn disk(loaded: &Loaded) -> Option<Finding> {
+    let url = &loaded.config.store.url;
+    let path = url.expose().strip_prefix("sqlite://")?;
+    let mut place = PathBuf::from(path.split('?').next().unwrap_or(path));
+    let mut shown = url.to_string();
+    let dev = Path::new(".windlass");
+    if loaded.origin(&["store", "url"]) == Origin::Default && dev.is_dir() {
+        place = dev.join("windlass.db");
+        shown = place.display().to_string();
+    }
     let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    match rustix::fs::statvfs(folder) {
-        Ok(disk) => {
-            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-            disk_finding(&place.display().to_string(), free)
-        }
+    Some(match rustix::fs::statvfs(folder) {
+        Ok(disk) => disk_finding(&shown, disk.f_bavail.saturating_mul(disk.f_frsize)),
         Err(e) => {
-            let message = format!("cannot look at {}: {e}", folder.display());
+            let message = format!("cannot look at the folder of {shown}: {e}");
             Finding::new(Health::Warn, "disk", message, "see whether the folder is there")
         }
-    }
-}
-
-/// Where the SQLite file of a server on this machine would be.
-fn store_place() -> PathBuf {
-    let url = std::env::var("WINDLASS_STORE__URL").unwrap_or_default();
-    if let Some(path) = url.strip_prefix("sqlite://") {
-        return PathBuf::from(path.split('?').next().unwrap_or(path));
-    }
-    let dev = Path::new(".windlass");
-    if dev.is_dir() { dev.join("windlass.db") } else { PathBuf::from("windlass.db") }
+    })
 }
 
 fn disk_finding(place: &str, free: u64) -> Finding {
@@ -262,18 +263,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_in_every_shape() {
-        let object = json!({"status": "degraded", "parts": {"redis": {"status": "degraded", "detail": "away"}, "store": "ok"}});
-        let list = json!({"checks": [{"name": "redis", "status": "degraded", "message": "away"}, {"name": "store", "status": "ok"}]});
-        for body in [object, list] {
-            let found = parts(&body);
-            assert_eq!(found.len(), 2);
-            let redis = found.iter().find(|f| f.check == "redis").unwrap();
-            assert_eq!((redis.health, redis.message.as_str()), (Health::Warn, "degraded away"));
-            assert!(!redis.hint.is_empty());
-            assert!(found.iter().any(|f| f.check == "store" && f.health == Health::Ok));
-        }
-        assert_eq!(parts(&json!("store ok\nredis failed"))[1].health, Health::Fail);
+    fn parts_of_a_server() {
+        let body = json!({"ready": false, "parts": [
+            {"name": "store", "state": "failed", "detail": "it does not answer"},
+            {"name": "node", "state": "degraded", "detail": "draining"},
+            {"name": "api", "state": "ok", "detail": "here"},
+        ]});
+        let found = parts(&body);
+        let health: Vec<Health> = found.iter().map(|f| f.health).collect();
+        assert_eq!(health, [Health::Fail, Health::Warn, Health::Ok]);
+        assert_eq!(found[0].message, "failed: it does not answer");
+        assert!(found.iter().all(|f| f.health == Health::Ok || !f.hint.is_empty()));
+        assert!(parts(&json!("not JSON")).is_empty());
+    }
+
+    fn around(dir: &Path) -> Surroundings {
+        Surroundings { dir: dir.to_owned(), ..Surroundings::default() }
+    }
+
+    #[test]
+    fn files_and_their_mistakes() {
+        let folder = tempfile::tempdir().unwrap();
+        let around = around(folder.path());
+        let look = || configuration(&around.files(), &load(&FileFlags::default(), &around));
+        assert_eq!(look(), [Finding::ok("configuration", "no file, the defaults hold")]);
+        let file = folder.path().join("windlass.toml");
+        std::fs::write(&file, "[store]\nurl = \"memory:\"\n").unwrap();
+        let found = look();
+        assert_eq!(found[0].health, Health::Ok, "{found:?}");
+        assert!(found[0].message.ends_with("windlass.toml valid"), "{found:?}");
+        let wrong: String = (0..PROBLEMS_TOLD + 2).map(|n| format!("[node{n}]\n")).collect();
+        std::fs::write(&file, wrong).unwrap();
+        let found = look();
+        assert_eq!(found.len(), PROBLEMS_TOLD + 1);
+        assert!(found.iter().all(|f| f.health == Health::Fail && !f.hint.is_empty()), "{found:?}");
+        assert!(found[0].message.starts_with("windlass.toml:1:"), "{found:?}");
+        assert_eq!(found[PROBLEMS_TOLD].message, "and 2 more");
+    }
+
+    #[test]
+    fn only_files_need_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk_of = |url: &str| {
+            let flags = FileFlags { store: Some(url.to_owned()), ..FileFlags::default() };
+            disk(&load(&flags, &around(folder.path())).unwrap())
+        };
+        assert!(disk_of("memory:").is_none());
+        let here = format!("sqlite://{}/x.db", folder.path().display());
+        assert_ne!(disk_of(&here).unwrap().message, disk_of("sqlite://no/x.db").unwrap().message);
+        assert_eq!(disk_of("sqlite://no/such/x.db").unwrap().health, Health::Warn);
     }
 
     #[test]

@@ -44,12 +44,15 @@ pub(crate) struct TailArgs {
     limit: Option<usize>,
 }
 
-/// The columns of `task history`.
+/// The columns of `task history`, whose entries have the names of events.
 pub(crate) const HISTORY: &[Column] = &[
-    ("N", |event, _| Cell::of(event, "n")),
-    ("AT", |event, _| Cell::of(event, "at")),
-    ("TYPE", |event, _| Cell::toned(text(event, "type"), tone(text(event, "type")))),
-    ("DATA", |event, _| Cell::new(data(event))),
+    ("AT", |entry, _| Cell::of(entry, "at")),
+    ("WHAT", |entry, _| Cell::toned(text(entry, "what"), tone(text(entry, "what")))),
+    ("RUN", |entry, _| Cell::of(entry, "run")),
+    ("ATTEMPT", |entry, _| Cell::of(entry, "attempt")),
+    ("STEP", |entry, _| Cell::of(entry, "step")),
+    ("TOOK", |entry, _| Cell::of(entry, "duration")),
+    ("MESSAGE", |entry, _| Cell::new(text(entry, "message"))),
 ];
 
 pub(crate) async fn run(command: EventCommand, global: &Global) -> Result<Exit, Failure> {

@@ -45,8 +45,12 @@ pub(crate) fn plain(value: &Value) -> String {
 /// Text of tasks in one line without control characters: an error message must
 /// not be able to move the cursor or colour the terminal of whoever reads it.
 pub(crate) fn clean(text: &str) -> String {
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    one_line.trim().to_owned()
+    harmless(text).trim().to_owned()
+}
+
+/// The same for a line whose beginning matters.
+pub(crate) fn harmless(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Shortens to `width` characters, with a sign that something is missing.

@@ -6,6 +6,7 @@
 mod about;
 mod audit;
 pub mod bench;
+mod child;
 mod client;
 pub mod config;
 mod confirm;

@@ -7,12 +7,13 @@ use super::failure::{Exit, Failure};
 use super::fields::text;
 use super::global::Global;
 use super::listing::{ListArgs, list};
-use super::output::{Cell, Column, Out};
+use super::output::{Cell, Column, Out, Tone};
 use super::pages::{Pages, Wanted};
 use super::single::change;
 use super::times;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +29,7 @@ pub(crate) enum NodeCommand {
     Show(OneNode),
     /// Let a node take no more tasks
     Pause(OneNode),
-    /// Let it take tasks again
+    /// End a pause or a drain
     Resume(OneNode),
     /// Let a node finish what it holds and take no more
     Drain(OneNode),
@@ -43,20 +44,59 @@ pub(crate) struct OneNode {
 const COLUMNS: &[Column] = &[
     ("ID", |node, _| Cell::of(node, "id")),
     ("NAME", |node, _| Cell::of(node, "name")),
-    ("PAUSED", |node, _| Cell::of(node, "paused")),
+    ("STATE", |node, _| match state(node) {
+        "serving" => Cell::new("serving"),
+        "lost" => Cell::toned("lost", Tone::Bad),
+        held => Cell::toned(held, Tone::Held),
+    }),
     ("ACTIVE", |node, _| Cell::of(node, "active")),
     ("CONSUMED", |node, _| Cell::of(node, "consumed")),
     ("FAILED", |node, _| Cell::of(node, "failed")),
-    ("HEARTBEAT", |node, now| match text(node, "heartbeat_at") {
-        "" => Cell::of(node, "heartbeat_age"),
-        at => Cell::new(times::age(at, now)),
-    }),
+    ("HEARTBEAT", |node, _| Cell::new(heartbeat(node))),
     ("VERSION", |node, _| Cell::of(node, "version")),
     ("QUEUES", |node, _| Cell::of(node, "queues")),
 ];
 
-const PAGE: &[&str] =
-    &["id", "name", "version", "paused", "active", "consumed", "failed", "queues"];
+const PAGE: &[&str] = &[
+    "id",
+    "name",
+    "version",
+    "stage",
+    "paused",
+    "active",
+    "consumed",
+    "failed",
+    "queues",
+    "remote",
+    "joined_at",
+    "heartbeat_at",
+    "heartbeat_age",
+    "lease_until",
+];
+
+fn state(node: &Value) -> &str {
+    let paused = node.get("paused").and_then(Value::as_bool).unwrap_or(false);
+    match text(node, "stage") {
+        "" | "serving" if paused => "paused",
+        "" => "serving",
+        stage => stage,
+    }
+}
+
+/// The server says how old it is: two clocks need not agree.
+fn heartbeat(node: &Value) -> String {
+    let age = node.get("heartbeat_age").and_then(Value::as_f64);
+    let age = age.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    age.map_or_else(|| "-".to_owned(), |age| format!("{} ago", times::rough(age)))
+}
+
+fn page(out: &Out, node: &Value) -> Result<(), Failure> {
+    let mut shown = node.clone();
+    if let Some(object) = shown.as_object_mut() {
+        object.insert("heartbeat_age".to_owned(), heartbeat(node).into());
+    }
+    out.page(&shown, PAGE)
+}
 
 pub(crate) async fn run(command: NodeCommand, global: &Global) -> Result<Exit, Failure> {
     let (one, verb) = match command {
@@ -70,14 +110,14 @@ pub(crate) async fn run(command: NodeCommand, global: &Global) -> Result<Exit, F
     };
     let id = find(&Client::new(global)?, &one.node).await?;
     let question = (verb == "drain").then(|| format!("drain the node {id}"));
-    change(global, Call::post(&["v1", "nodes", &id, verb]), question, PAGE).await
+    change(global, Call::post(&["v1", "nodes", &id, verb]), question, page).await
 }
 
 async fn show(global: &Global, word: &str) -> Result<Exit, Failure> {
     let (out, client) = (Out::new(global), Client::new(global)?);
     let id = find(&client, word).await?;
     let node = client.body(Call::get(&["v1", "nodes", &id])).await?;
-    out.document(&node, |out| out.page(&node, PAGE))?;
+    out.document(&node, |out| page(out, &node))?;
     Ok(Exit::Ok)
 }
 
@@ -111,6 +151,20 @@ fn pick(nodes: &[Value], word: &str) -> Result<String, Failure> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn how_a_node_is() {
+        for (stage, paused, shown) in [
+            ("serving", false, "serving"),
+            ("serving", true, "paused"),
+            ("draining", true, "draining"),
+            ("lost", false, "lost"),
+        ] {
+            assert_eq!(state(&json!({"stage": stage, "paused": paused})), shown);
+        }
+        assert_eq!(heartbeat(&json!({"heartbeat_age": 61.2})), "1m ago");
+        assert_eq!(heartbeat(&json!({})), "-");
+    }
 
     #[test]
     fn nodes_by_name_and_ending() {

@@ -3,10 +3,12 @@
 
 use super::client::{Call, Client};
 use super::failure::{Exit, Failure};
+use super::fields::{at, number, text};
 use super::global::Global;
 use super::listing::{ListArgs, list};
 use super::output::{Cell, Column, Out, Tone};
 use super::single::change;
+use super::times;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -25,11 +27,11 @@ pub(crate) enum QueueCommand {
     Show(OneQueue),
     /// Start no more tasks of a queue
     Pause(OneQueue),
-    /// Start its tasks again
+    /// End a pause or a drain
     Resume(OneQueue),
     /// Change a queue's limits
     Set(SetArgs),
-    /// Cancel every task that waits in a queue
+    /// Take no new tasks; what is there goes on, and resume ends it
     Drain(OneQueue),
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct OneQueue {
 pub(crate) struct SetArgs {
     /// The queue
     name: String,
-    /// How many tasks run at once
+    /// How many tasks run at once, on all nodes together
     #[arg(long, value_name = "N|none", value_parser = limit, required_unless_present = "depth_max")]
     concurrency: Option<Value>,
     /// How many tasks may wait before submissions are refused
@@ -62,18 +64,73 @@ fn limit(text: &str) -> Result<Value, String> {
 
 const COLUMNS: &[Column] = &[
     ("NAME", |queue, _| Cell::of(queue, "name")),
-    ("PAUSED", |queue, _| match queue.get("paused").and_then(Value::as_bool) {
-        Some(true) => Cell::toned("yes", Tone::Held),
-        _ => Cell::new("no"),
+    ("STATE", |queue, _| match state(queue) {
+        "open" => Cell::new("open"),
+        held => Cell::toned(held, Tone::Held),
     }),
-    ("CONCURRENCY", |queue, _| Cell::of(queue, "concurrency")),
-    ("DEPTH-MAX", |queue, _| Cell::of(queue, "depth_max")),
-    ("QUEUED", |queue, _| Cell::of(queue, "queued")),
-    ("RUNNING", |queue, _| Cell::of(queue, "running")),
-    ("LATER", |queue, _| Cell::of(queue, "later")),
+    ("CONCURRENCY", |queue, _| limit_cell(queue, "concurrency")),
+    ("DEPTH-MAX", |queue, _| limit_cell(queue, "depth_max")),
+    ("SCHEDULED", |queue, _| count(queue, &["scheduled"])),
+    ("QUEUED", |queue, _| count(queue, &["queued"])),
+    ("RUNNING", |queue, _| count(queue, &["running", "rolling_back"])),
+    ("RETRYING", |queue, _| count(queue, &["retrying"])),
+    ("HELD", |queue, _| count(queue, &["waiting", "paused"])),
+    ("DEAD", |queue, _| match number(queue, "dead_letters") {
+        Some(0) | None => Cell::new("0"),
+        Some(n) => Cell::toned(n.to_string(), Tone::Bad),
+    }),
+    ("OLDEST", |queue, now| Cell::new(times::age(text(queue, "oldest_ready_at"), now))),
 ];
 
-const PAGE: &[&str] = &["name", "paused", "concurrency", "depth_max", "queued", "running", "later"];
+const PAGE: &[&str] = &[
+    "name",
+    "paused",
+    "draining",
+    "concurrency",
+    "depth_max",
+    "tasks",
+    "dead_letters",
+    "oldest_ready_at",
+];
+
+fn state(queue: &Value) -> &'static str {
+    let is = |key| queue.get(key).and_then(Value::as_bool).unwrap_or(false);
+    match (is("paused"), is("draining")) {
+        (true, true) => "paused, draining",
+        (true, false) => "paused",
+        (false, true) => "draining",
+        (false, false) => "open",
+    }
+}
+
+fn limit_cell(queue: &Value, key: &str) -> Cell {
+    Cell::new(number(queue, key).map_or_else(|| "none".to_owned(), |n| n.to_string()))
+}
+
+fn count(queue: &Value, states: &[&str]) -> Cell {
+    let tasks = at(queue, "tasks");
+    let n: u64 = states.iter().filter_map(|state| number(tasks, state)).sum();
+    Cell::new(n.to_string())
+}
+
+/// The page of a queue, with its tasks and missing limits in words.
+fn page(out: &Out, queue: &Value) -> Result<(), Failure> {
+    let mut shown = queue.clone();
+    for (key, value) in shown.as_object_mut().into_iter().flatten() {
+        match key.as_str() {
+            "tasks" => *value = json!(tasks(value)),
+            "concurrency" | "depth_max" if value.is_null() => *value = json!("no limit"),
+            _ => {}
+        }
+    }
+    out.page(&shown, PAGE)
+}
+
+fn tasks(tasks: &Value) -> String {
+    let counted = tasks.as_object().into_iter().flatten();
+    let words: Vec<String> = counted.map(|(state, n)| format!("{n} {state}")).collect();
+    if words.is_empty() { "none that have not ended".to_owned() } else { words.join(", ") }
+}
 
 pub(crate) async fn run(command: QueueCommand, global: &Global) -> Result<Exit, Failure> {
     match command {
@@ -83,18 +140,18 @@ pub(crate) async fn run(command: QueueCommand, global: &Global) -> Result<Exit, 
         QueueCommand::Show(one) => {
             let client = Client::new(global)?;
             let queue = client.body(Call::get(&["v1", "queues", &one.name])).await?;
-            Out::new(global).document(&queue, |out| out.page(&queue, PAGE))?;
+            Out::new(global).document(&queue, |out| page(out, &queue))?;
             Ok(Exit::Ok)
         }
-        QueueCommand::Pause(one) => change(global, verb(&one.name, "pause"), None, PAGE).await,
-        QueueCommand::Resume(one) => change(global, verb(&one.name, "resume"), None, PAGE).await,
+        QueueCommand::Pause(one) => change(global, verb(&one.name, "pause"), None, page).await,
+        QueueCommand::Resume(one) => change(global, verb(&one.name, "resume"), None, page).await,
         QueueCommand::Drain(one) => {
             let question = format!("drain the queue `{}`", one.name);
-            change(global, verb(&one.name, "drain"), Some(question), PAGE).await
+            change(global, verb(&one.name, "drain"), Some(question), page).await
         }
         QueueCommand::Set(args) => {
             let call = Call::patch(&["v1", "queues", &args.name]).body(settings(&args));
-            change(global, call, None, PAGE).await
+            change(global, call, None, page).await
         }
     }
 }
@@ -112,6 +169,19 @@ fn settings(args: &SetArgs) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_in_words() {
+        let queue = json!({"name": "q", "paused": false, "draining": true, "concurrency": null,
+            "tasks": {"queued": 2, "rolling_back": 1, "running": 3}});
+        assert_eq!(state(&queue), "draining");
+        assert_eq!(tasks(at(&queue, "tasks")), "2 queued, 1 rolling_back, 3 running");
+        assert_eq!(tasks(&Value::Null), "none that have not ended");
+        let row = COLUMNS.iter().map(|(_, cell)| cell(&queue, times::now())).collect();
+        let text = crate::cli::output::plain_out().grid(&[], vec![row]);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words, ["q", "draining", "none", "none", "0", "2", "4", "0", "0", "0", "-"]);
+    }
 
     #[test]
     fn only_what_was_given_is_changed() {

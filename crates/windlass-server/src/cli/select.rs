@@ -78,8 +78,11 @@ pub(crate) async fn act(global: &Global, words: &[String], verb: &Verb) -> Resul
             match found.as_slice() {
                 [id] if global.dry_run => single::show_request(&out, &verb.call(id)),
                 [id] => {
-                    let answer = client.body(verb.call(id)).await?;
-                    single::show_task(&out, &answer).map(|()| Exit::Ok)
+                    let answer = client.send(verb.call(id)).await?;
+                    if answer.status == 202 {
+                        out.say(&format!("{}: the node that runs it was asked", verb.name));
+                    }
+                    single::show_task(&out, &answer.body).map(|()| Exit::Ok)
                 }
                 _ if global.dry_run => {
                     found.iter().try_for_each(|id| out.line(id)).map(|()| Exit::Ok)
@@ -102,7 +105,11 @@ async fn by_filter(
     let mut matches = pages.collect(Wanted::AtMost(COUNTED)).await?;
     if matches.is_empty() {
         out.say(&format!("no {} match `{filter}`", verb.things.1));
-        return finish(out, verb, Tally::default());
+        // Who reads a table has been told; a program gets its document.
+        return match out.format {
+            Format::Table => Ok(Exit::Ok),
+            _ => finish(out, verb, Tally::default()),
+        };
     }
     let count = match pages.ended() {
         true => verb.count(matches.len()),

@@ -34,7 +34,12 @@ pub(super) async fn start(
     loaded: &Loaded,
     more: impl FnOnce(windlass::Builder) -> windlass::Builder,
 ) -> Result<Server, Failure> {
-    Server::start(&loaded.config, more).await.map_err(failed)
+    let started = Server::start(&loaded.config, more).await;
+    started.map_err(|error| {
+        let Failure { code, message, hint } = failed(error);
+        let scrub = |text: &str| loaded.config.store.url.scrub(text);
+        Failure::new(code, scrub(&message), scrub(&hint))
+    })
 }
 
 pub(super) fn ended(ended: windlass::Result<Ended>) -> Result<Exit, Failure> {
@@ -67,7 +72,10 @@ pub(super) fn misconfigured(error: ConfigError) -> Failure {
 
 /// The part of a message after the last semicolon says what to do.
 pub(super) fn failed(error: Error) -> Failure {
-    let text = error.to_string();
+    let mut text = error.message().to_owned();
+    if let Some(cause) = std::error::Error::source(&error) {
+        text.push_str(&format!(" ({cause})"));
+    }
     let exit = match error.code() {
         Code::InvalidFields | Code::Unsupported => Exit::Usage,
         Code::StateConflict => Exit::Conflict,

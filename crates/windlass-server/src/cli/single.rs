@@ -34,7 +34,7 @@ pub(crate) async fn change(
     global: &Global,
     call: Call,
     question: Option<String>,
-    order: &[&str],
+    page: impl FnOnce(&Out, &Value) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
     let out = Out::new(global);
     if global.dry_run {
@@ -45,7 +45,7 @@ pub(crate) async fn change(
         confirm(global, &question).await?;
     }
     let answer = client.body(call).await?;
-    out.document(&answer, |out| out.page(&answer, order))?;
+    out.document(&answer, |out| page(out, &answer))?;
     Ok(Exit::Ok)
 }
 

@@ -197,10 +197,10 @@ async fn logs(global: &Global, word: &str) -> Result<Exit, Failure> {
     let mut pages = super::pages::Pages::new(&client, Call::get(&["v1", "tasks", &id, "logs"]));
     let items = pages.collect(super::pages::Wanted::All).await?;
     if items.is_empty() {
-        out.say("no logs are kept for this task");
+        out.say("no logs: they are what programs of [handlers] write to stderr");
     }
     match out.format {
-        Format::Table => items.iter().try_for_each(|line| out.line(&log_line(line)))?,
+        Format::Table => items.iter().try_for_each(|log| out.line(&log_page(&out, log)))?,
         Format::Id => out.line(&id)?,
         Format::Json => out.json(&Value::Array(items))?,
         Format::Jsonl => items.iter().try_for_each(|line| out.json(line))?,
@@ -208,13 +208,20 @@ async fn logs(global: &Global, word: &str) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn log_line(line: &Value) -> String {
-    let attempt = fields::number(line, "attempt").map(|n| format!("attempt {n}"));
-    let said = ["message", "line", "text"].iter().map(|key| text(line, key));
-    let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or("");
-    let parts = [text(line, "at"), text(line, "level"), attempt.as_deref().unwrap_or("")];
-    let parts = parts.into_iter().chain([text(line, "step"), text(line, "stream"), said]);
-    parts.filter(|part| !part.is_empty()).map(clean).collect::<Vec<_>>().join(" ")
+/// A heading that says whose text it is, and the text as it was written but for
+/// what could move the cursor.
+fn log_page(out: &Out, log: &Value) -> String {
+    let count = |key| fields::number(log, key).unwrap_or(0);
+    let words = [clean(text(log, "step")), clean(text(log, "outcome")), clean(text(log, "at"))];
+    let mut page = format!("{} attempt {}", words[0], count("attempt"));
+    if count("run") > 1 {
+        page.push_str(&format!(" of run {}", count("run")));
+    }
+    let mut page = out.paint(&format!("{page}, {}, {}", words[1], words[2]), Tone::Faint);
+    for line in text(log, "text").lines() {
+        page.push_str(&format!("\n  {}", fields::harmless(line.trim_end())));
+    }
+    page
 }
 
 #[cfg(test)]
@@ -228,7 +235,9 @@ mod tests {
             "the queue `media` is paused"
         );
         assert_eq!(sentence(&json!("because")), "because");
-        let line = json!({"at": "2026-01-01T00:00:00Z", "attempt": 2, "step": "scan", "message": "x\u{1b}y"});
-        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z attempt 2 scan x y");
+        let log = json!({"at": "2026-01-01T00:00:00Z", "run": 1, "attempt": 2, "step": "scan",
+            "outcome": "failed", "text": "no\n  such\u{1b}[2J file\n"});
+        let page = "scan attempt 2, failed, 2026-01-01T00:00:00Z\n  no\n    such [2J file";
+        assert_eq!(log_page(&crate::cli::output::plain_out(), &log), page);
     }
 }

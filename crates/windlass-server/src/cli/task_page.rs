@@ -8,7 +8,7 @@ use super::fields::{at, clean, items, number, plain, text};
 use super::global::{Format, Global};
 use super::output::{Cell, Out, Tone};
 use super::{ids, task, times};
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_core::clock::Timestamp;
 use windlass_core::state::State;
 
@@ -38,7 +38,7 @@ const TIMES: &[&str] =
 /// What the page is made of.
 struct Parts {
     task: Value,
-    /// `null` when there is none, as after completion.
+    /// Or what the attempts say, when there is none any more.
     checkpoint: Value,
     why: String,
 }
@@ -52,15 +52,34 @@ pub(crate) async fn show(global: &Global, word: &str) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let id = text(&task, "id").to_owned();
-    let checkpoint = optional(client.body(Call::get(&["v1", "tasks", &id, "checkpoint"])).await)?;
-    let ended = text(&task, "state").parse::<State>().is_ok_and(State::is_ended);
-    let why = match ended {
+    let mut checkpoint =
+        optional(client.body(Call::get(&["v1", "tasks", &id, "checkpoint"])).await)?;
+    if checkpoint.is_null() {
+        let attempts = client.body(Call::get(&["v1", "tasks", &id, "attempts"])).await;
+        checkpoint = finished(&optional(attempts)?);
+    }
+    let why = match has_ended(&task) {
         true => Value::Null,
         false => optional(client.body(Call::get(&["v1", "tasks", &id, "why"])).await)?,
     };
     let why = if why.is_null() { String::new() } else { task::sentence(&why) };
     out.write(&page(&out, &Parts { task, checkpoint, why }, times::now()))?;
     Ok(Exit::Ok)
+}
+
+fn has_ended(task: &Value) -> bool {
+    text(task, "state").parse::<State>().is_ok_and(State::is_ended)
+}
+
+/// The steps of a task that has no checkpoint any more, from its attempts: those
+/// of the last run that has any.
+fn finished(attempts: &Value) -> Value {
+    let steps = |attempt: &Value| items(at(attempt, "steps")).to_vec();
+    let last = items(attempts).iter().filter(|a| !steps(a).is_empty()).map(|a| number(a, "run"));
+    let last = last.max().flatten();
+    let of_run = items(attempts).iter().filter(|attempt| number(attempt, "run") == last);
+    let done = of_run.flat_map(steps).filter(|step| text(step, "outcome") != "failed");
+    json!({"completed": done.collect::<Vec<Value>>()})
 }
 
 /// A part that need not be there.
@@ -79,21 +98,29 @@ fn page(out: &Out, parts: &Parts, now: Timestamp) -> String {
         page.push_str(&format!("{}\n", parts.why));
     }
     page.push('\n');
+    let ended = has_ended(task);
+    let childless = number(task, "children.total") == Some(0);
     let fields = PLAIN.iter().filter(|key| is_set(at(task, key)));
+    let fields = fields.filter(|key| !(childless && key.starts_with("children")));
     let mut rows: Vec<Vec<Cell>> = fields.map(|key| row(key, pairs(at(task, key)))).collect();
-    rows.extend(TIMES.iter().filter(|key| is_set(at(task, key))).map(|key| {
+    // Nothing is due any more once a task has ended.
+    let times = TIMES.iter().filter(|key| is_set(at(task, key)) && !(ended && **key == "due_at"));
+    rows.extend(times.map(|key| {
         let time = text(task, key);
         row(key, format!("{time}  ({})", distance(time, now)))
     }));
-    rows.extend(progress(task));
+    rows.extend(progress(task).filter(|_| !ended));
     page.push_str(&out.grid(&[], rows));
-    for (title, lines) in [("steps", steps(out, parts)), ("failure", failure(task))] {
+    // A task that completed had an error on the way, it is not failed.
+    let error = if state == "completed" { "last error" } else { "failure" };
+    for (title, lines) in [("steps", steps(out, parts)), (error, failure(task))] {
         if !lines.is_empty() {
             page.push_str(&format!("\n{title}:\n  {}\n", lines.join("\n  ")));
         }
     }
     for key in ["payload", "context", "result"] {
-        if is_set(at(task, key)) {
+        let told = key == "context" && at(task, key) == at(task, "result");
+        if is_set(at(task, key)) && !told {
             let shown = format!("{:#}", at(task, key)).replace('\n', "\n  ");
             page.push_str(&format!("\n{key}:\n  {shown}\n"));
         }
@@ -207,7 +234,6 @@ fn step_of(failure: &Value) -> &str {
 mod tests {
     use super::*;
     use crate::cli::output::plain_out;
-    use serde_json::json;
 
     #[test]
     fn a_page_has_fields_steps_and_the_error() {
@@ -250,6 +276,24 @@ payload:
   }
 ";
         assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn an_ended_task_has_the_steps_of_its_attempts() {
+        let step =
+            |name: &str, outcome: &str| json!({"name": name, "outcome": outcome, "duration_ms": 7});
+        let attempts = json!({"items": [
+            {"run": 1, "steps": [step("a", "done"), step("b", "failed")]},
+            {"run": 1, "steps": [step("b", "done")]},
+            {"run": 2, "steps": []},
+        ]});
+        let task = json!({"state": "completed", "steps": ["a", "b"], "children": {"total": 0},
+            "result": {"x": 1}, "context": {"x": 1}, "due_at": "2026-01-01T00:00:00Z"});
+        let parts = Parts { task, checkpoint: finished(&attempts), why: String::new() };
+        let page = page(&plain_out(), &parts, Timestamp::ZERO);
+        assert!(page.contains("✓ a (7 ms)\n  ✓ b (7 ms)\n"), "{page}");
+        assert!(!page.contains("children") && !page.contains("due_at"), "{page}");
+        assert!(page.contains("result") && !page.contains("context"), "{page}");
     }
 
     #[test]

@@ -30,12 +30,14 @@ pub(crate) fn rough(d: Duration) -> String {
     }
 }
 
-/// A wait with one decimal while it is short: `4.1s`, `75s`, `10m`.
+/// A wait with one decimal while it is short: `4.1s`, `75s`, `10m`. It is
+/// rounded to the second: an hour that has just begun is an hour.
 pub(crate) fn wait(d: Duration) -> String {
-    match d.as_secs() {
+    let rounded = Duration::from_secs(d.as_secs_f64().round() as u64);
+    match rounded.as_secs() {
         0..10 => format!("{:.1}s", d.as_secs_f64()),
-        10..120 => format!("{}s", d.as_secs()),
-        _ => rough(d),
+        10..120 => format!("{}s", rounded.as_secs()),
+        _ => rough(rounded),
     }
 }
 
@@ -64,6 +66,7 @@ mod tests {
         assert_eq!(wait(Duration::from_millis(4_120)), "4.1s");
         assert_eq!(wait(s(75)), "75s");
         assert_eq!(wait(s(600)), "10m");
+        assert_eq!(wait(Duration::from_millis(3_599_990)), "1h");
     }
 
     #[test]

@@ -32,6 +32,13 @@ impl Surroundings {
         Surroundings { dir: PathBuf::new(), variables }
     }
 
+    /// The files that are read without being named, where they exist.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let user = self.user_file().map(|path| self.dir.join(path));
+        let all = user.into_iter().chain([self.dir.join(FILE)]);
+        all.filter(|path| path.exists()).collect()
+    }
+
     fn user_file(&self) -> Option<PathBuf> {
         let set = |name| self.variables.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;

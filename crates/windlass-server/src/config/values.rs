@@ -10,6 +10,8 @@ use windlass_core::clock::{format_duration, parse_duration};
 
 /// Stands where something is not shown.
 pub(super) const HIDDEN: &str = "***";
+/// Shorter pieces of a secret URL would be found in every text.
+const PIECE_MIN: usize = 3;
 
 /// Bytes: `"16MiB"`, `"64kB"`, or a plain number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,6 +177,15 @@ impl SecretUrl {
         self.text.split_once(':').map_or("", |(scheme, _)| scheme)
     }
 
+    /// A text without what this URL does not show: a store that refuses its URL
+    /// may quote it.
+    pub fn scrub(&self, text: &str) -> String {
+        let shown = self.to_string();
+        let pieces = self.text.split(['/', '?', '&', '=', '@', ':']);
+        let secret = pieces.filter(|piece| piece.len() >= PIECE_MIN && !shown.contains(piece));
+        secret.fold(text.to_owned(), |text, piece| text.replace(piece, HIDDEN))
+    }
+
     pub(super) fn hide(&mut self) {
         self.whole = true;
     }
@@ -244,6 +255,16 @@ pub(super) fn sounds_secret(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_url_hides_is_hidden_in_other_texts_too() {
+        let mut url = SecretUrl::new("sqlite://data/x.db?password=hunter2&cache_mb=5");
+        let said = "data/x.db: `password=hunter2` is not an option";
+        assert_eq!(url.scrub(said), "data/x.db: `password=***` is not an option");
+        url.hide();
+        assert_eq!(url.scrub(said), "***/***: `***=***` is not an option");
+        assert_eq!(SecretUrl::new("memory:").scrub(said), said);
+    }
 
     #[test]
     fn sizes_people_write() {
