@@ -7,6 +7,7 @@
 mod bench;
 mod crash;
 mod deny;
+mod fuzz;
 mod root;
 mod stop;
 mod test;
@@ -24,7 +25,8 @@ const COMMANDS: &[(&str, &str, Run)] = &[
     ("test", "formatting, lints and every test, with totals", test::run),
     ("tidy", "the house rules (--ratchet: rewrite the size exceptions)", tidy::run),
     ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
-    ("crash", "processes die: [--rounds N] [--points N] [--sigterm N] [--seed S]", crash::run),
+    ("crash", "processes die: [--rounds|--points|--sigterm|--server N]... [--seed S]", crash::run),
+    ("fuzz", "random requests from the API's own document: [--cases N] [--seed S]", fuzz::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -76,8 +78,11 @@ mod tests {
             "crash --rounds",
             "crash --rounds 0",
             "crash --rounds many",
+            "crash --server 0",
             "crash --seed",
             "crash --signals 3",
+            "fuzz --cases 0",
+            "fuzz --cases",
         ] {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let stop = dispatch(&args).expect_err("must be refused");

@@ -501,8 +501,9 @@ pub trait Store: Reader + fmt::Debug {
     /// Writes tasks, keys and events in one transaction, all or nothing. One
     /// answer per task, in order. `Invalid` names the first bad task;
     /// `KeyReused` when an idempotency key was used with another body;
-    /// `QueueFull` when a queue is over its depth limit; `Draining` when it takes
-    /// no new tasks, not even a schedule's, which then keeps its place;
+    /// `QueueFull` when a queue is over its depth limit; `StateConflict` when it
+    /// drains and takes no new tasks, not even a schedule's, which then keeps its
+    /// place;
     /// `NotFound` or `Conflict` when a parent is missing or has ended.
     fn submit(&self, batch: Submit, now: Now) -> BoxFuture<'_, Result<Vec<Submitted>>>;
 

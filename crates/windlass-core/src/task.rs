@@ -111,7 +111,10 @@ fn check_name(field: &'static str, text: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':' | '/');
     if text.is_empty() || text.len() > NAME_MAX || !text.chars().all(good) {
         let shape = "use 1 to 200 letters, digits and . _ - : /";
-        return Err(Error::invalid("submit", format!("{field} `{text}` is not a name; {shape}")));
+        return Err(Error::invalid(
+            "submit",
+            format!("{field} `{text:.40}` is not a name; {shape}"),
+        ));
     }
     Ok(())
 }
@@ -327,19 +330,24 @@ impl Extras {
 
 /// Refuses a payload that is too large, and `null`, which is none.
 pub fn check_payload(payload: &Json, payload_max: usize) -> Result<()> {
-    let size = payload.as_str().len();
-    if size > payload_max {
-        let message = format!(
-            "payload has {size} bytes, at most {payload_max} are allowed; \
-             put large data into an object and name it in `input`"
-        );
-        return Err(Error::new(Code::PayloadTooLarge, "submit", message));
-    }
+    check_payload_size(payload.as_str().len(), payload_max)?;
     if payload.is_null() {
         let message = "payload is null; leave it out or give a JSON value";
         return Err(Error::invalid("submit", message));
     }
     Ok(())
+}
+
+/// The same before a payload is copied for the first time.
+pub fn check_payload_size(size: usize, payload_max: usize) -> Result<()> {
+    if size <= payload_max {
+        return Ok(());
+    }
+    let message = format!(
+        "payload has {size} bytes, at most {payload_max} are allowed; \
+         keep large data elsewhere and pass its address"
+    );
+    Err(Error::new(Code::PayloadTooLarge, "submit", message))
 }
 
 fn check_text(field: &'static str, text: &str) -> Result<()> {

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::fuzz;
 use crate::root;
 use crate::stop::{self, Stop};
 use tally::Tally;
@@ -29,11 +30,19 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), Stop> {
         }
     }
     heading(TESTS);
-    let (tally, tests_ended_well) = run_tests(root::cargo(root, TESTS))?;
+    let (mut tally, tests_ended_well) = run_tests(root::cargo(root, TESTS))?;
     // Failed tests are counted one by one; this is for a test program that did
     // not compile or died before it could report.
     if !tests_ended_well && tally.failed == 0 {
         problems.push(format!("`cargo {}` failed", TESTS.join(" ")));
+    }
+    println!("\n== the API's document, fuzzed");
+    match fuzz::short(root) {
+        Ok(cases) => {
+            println!("{cases} cases, no finding");
+            tally.passed += 1;
+        }
+        Err(stop) => problems.push(stop.message().unwrap_or("the fuzzer failed").to_owned()),
     }
     report(&tally, problems)
 }

@@ -215,7 +215,7 @@ impl QueueRules {
         }
         let message =
             format!("queue `{name}` is draining and takes no new tasks; resume reopens it");
-        Err(Error::new(Code::Draining, op, message))
+        Err(Error::new(Code::StateConflict, op, message))
     }
 }
 

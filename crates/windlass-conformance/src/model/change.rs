@@ -106,7 +106,7 @@ impl Model {
             return if row.is_from(&new) { Ok(Changed::Already) } else { Err(Code::StateConflict) };
         }
         if self.draining.contains(&new.queue) {
-            return Err(Code::Draining);
+            return Err(Code::StateConflict);
         }
         self.insert(Row::born(&new, now));
         Ok(Changed::Done)

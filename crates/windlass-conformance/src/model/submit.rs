@@ -49,7 +49,7 @@ impl Model {
         if written.iter().any(|id| self.draining.contains(&self.tasks[id].new.queue)) {
             written.iter().for_each(|id| self.unwrite(*id));
             (self.idempotency, self.unique) = keys_before;
-            return Err(Code::Draining);
+            return Err(Code::StateConflict);
         }
         for id in written {
             self.born_ended(id);

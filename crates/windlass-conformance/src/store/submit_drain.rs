@@ -26,9 +26,9 @@ pub async fn a_draining_queue_refuses_new_tasks(w: World) {
     assert_eq!((info.draining, info.paused), (true, false));
     let before = w.snapshot().await;
     let error = w.try_submit(vec![w.task(), w.task().queue("q")]).await.expect_err("a refusal");
-    assert_eq!(error.code(), Code::Draining);
+    assert_eq!(error.code(), Code::StateConflict);
     assert!(error.message().contains("`q`") && error.message().contains("resume"), "{error}");
-    refused(w.try_submit(vec![w.task().queue("q").after(HOUR)]).await, Code::Draining);
+    refused(w.try_submit(vec![w.task().queue("q").after(HOUR)]).await, Code::StateConflict);
     w.unchanged_since(&before).await;
     w.submit(w.task()).await;
 }
@@ -81,7 +81,7 @@ pub async fn a_requeue_is_let_in_and_a_rerun_is_not(w: World) {
     let failed = w.failed(&node).await;
     w.change_queue("default", QueueChange::Drain).await;
     let before = w.snapshot().await;
-    refused(rerun(&w, failed).await, Code::Draining);
+    refused(rerun(&w, failed).await, Code::StateConflict);
     w.unchanged_since(&before).await;
     let row = w.audit().await.remove(0);
     assert_eq!((row.action.as_str(), row.outcome.as_str()), ("rerun", "draining"));

@@ -63,6 +63,7 @@ pub(super) struct DeadParams {
     limit: usize,
     cursor: Option<String>,
     /// `error`: count by cause instead of listing
+    #[param(inline)]
     group_by: Option<GroupBy>,
 }
 

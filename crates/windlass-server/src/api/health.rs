@@ -4,7 +4,7 @@
 
 use super::App;
 use super::input::Params;
-use super::problem::Answer;
+use super::problem::{Answer, ProblemBody};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -54,6 +54,7 @@ struct Part {
     responses(
         (status = 200, body = Readiness, description = "Ready; without `verbose` only the word"),
         (status = 503, body = Readiness, description = "Not ready"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn ready(

@@ -27,20 +27,27 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// deeper when it is shown, and common parsers stop at 128.
 const DEPTH_MAX: usize = 100;
 
+/// Smaller bodies grow as they come.
+const SMALL: usize = 1024 * 1024;
+/// Allocators give a buffer of this size pages of its own and return them at its
+/// end; glibc keeps what is smaller for the next one, in each of its arenas.
+const OWN_PAGES: usize = 33 * 1024 * 1024;
+/// How long the rest of a refused body is taken and thrown away.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
 /// A whole body, at most `max` bytes.
-pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Answer<String> {
-    let too_large = || {
-        let detail = format!("the body has more than the {max} bytes that are allowed here");
-        Problem::new(ProblemCode::PayloadTooLarge, detail)
-    };
+pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Answer<String> {
     let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     let said: Option<usize> = said.and_then(|v| v.parse().ok());
     if said.is_some_and(|length| length > max) {
-        return Err(too_large());
+        // Whoever asks before sending is answered before sending.
+        if !headers.contains_key(header::EXPECT) {
+            drain(&mut body, max).await;
+        }
+        return Err(too_large(max));
     }
     // Not more than was announced, so that large announcements cost nothing.
     let mut bytes = Vec::with_capacity(said.unwrap_or(0).min(64 * 1024));
-    let mut body = body;
     loop {
         let Ok(frame) = tokio::time::timeout(BODY_PATIENCE, body.frame()).await else {
             let detail = format!("nothing more of the body came for {BODY_PATIENCE:?}");
@@ -51,7 +58,15 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Answer<
         let frame = frame.map_err(|_| Problem::new(ProblemCode::BadJson, "the body broke off"))?;
         if let Ok(data) = frame.into_data() {
             if bytes.len() + data.len() > max {
-                return Err(too_large());
+                drop(bytes);
+                drain(&mut body, max).await;
+                return Err(too_large(max));
+            }
+            if bytes.len() + data.len() > SMALL && bytes.capacity() < OWN_PAGES {
+                // Once and for all of it, so that it is never copied while it grows;
+                // pages that nothing is written to cost nothing.
+                let whole = said.unwrap_or(max).max(OWN_PAGES);
+                let _ = bytes.try_reserve_exact(whole - bytes.len());
             }
             bytes.extend_from_slice(&data);
         }
@@ -60,6 +75,27 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Answer<
         let place = e.utf8_error().valid_up_to();
         Problem::new(ProblemCode::BadJson, format!("byte {} of the body is not UTF-8", place + 1))
     })
+}
+
+fn too_large(max: usize) -> Problem {
+    let detail = format!("the body has more than the {max} bytes that are allowed here");
+    Problem::new(ProblemCode::PayloadTooLarge, detail)
+}
+
+/// Throws away the rest of a body, up to a limit. A client that is still sending
+/// when the connection is closed sees that, and not the answer.
+async fn drain(body: &mut Body, most: usize) {
+    let all = async {
+        let mut left = most;
+        while let Some(Ok(frame)) = body.frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, |data| data.len())) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    // The answer is the same however much of it came.
+    let _ = tokio::time::timeout(DRAIN_TIME, all).await;
 }
 
 /// Reads JSON: mistakes of form are `bad-json` with their place, mistakes of

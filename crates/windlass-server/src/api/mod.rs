@@ -9,6 +9,7 @@ mod dead_letters;
 mod envelope;
 mod events;
 mod feed;
+mod few;
 mod health;
 mod input;
 mod metrics;

@@ -29,7 +29,7 @@ th { text-align: left; font-weight: 600; color: var(--dim); font-size: .85rem }
 th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 td.n, th.n { text-align: right } code { font-size: .9em } .dim { color: var(--dim) }
 .failed, .cancelled { color: var(--bad) } .completed { color: var(--good) }
-.scroll { overflow-x: auto } p.links a { margin-right: 1.2rem }
+.scroll { overflow-x: auto } .state { margin-right: 1.5rem } p.links a { margin-right: 1.2rem }
 ";
 
 pub(super) async fn overview(State(app): State<Arc<App>>) -> Answer<Response> {
@@ -89,7 +89,7 @@ fn counts(stats: &Stats) -> Markup {
         } @else {
             p {
                 @for (state, n) in &stats.states {
-                    span class=(state.as_str()) { (state.as_str()) " " strong { (n) } } "   "
+                    span.state class=(state.as_str()) { (state.as_str()) " " strong { (n) } }
                 }
             }
         }

@@ -66,102 +66,62 @@ impl ProblemCode {
         self.row().0
     }
 
-    /// Code, status, title, hint.
-    fn row(self) -> (&'static str, StatusCode, &'static str, &'static str) {
+    /// Code, status, title.
+    fn row(self) -> (&'static str, u16, &'static str) {
         use ProblemCode as P;
-        use StatusCode as S;
         match self {
-            P::BadJson => {
-                ("bad-json", S::BAD_REQUEST, "The body is not JSON", "send one JSON document")
+            P::BadJson => ("bad-json", 400, "The body is not JSON"),
+            P::BadFilter => ("bad-filter", 400, "The filter cannot be read"),
+            P::BadCursor => ("bad-cursor", 400, "The cursor does not belong to this list"),
+            P::InvalidFields => ("invalid-fields", 422, "A field is wrong"),
+            P::UnknownKind => ("unknown-kind", 422, "Nobody serves this kind"),
+            P::PayloadTooLarge => ("payload-too-large", 413, "Too large"),
+            P::IdempotencyKeyReused => {
+                ("idempotency-key-reused", 422, "The idempotency key belongs to another request")
             }
-            P::BadFilter => (
-                "bad-filter",
-                S::BAD_REQUEST,
-                "The filter cannot be read",
-                "write terms like state:failed queue:media age:>1h",
-            ),
-            P::BadCursor => (
-                "bad-cursor",
-                S::BAD_REQUEST,
-                "The cursor does not belong to this list",
-                "start again without a cursor, with the same q",
-            ),
-            P::InvalidFields => (
-                "invalid-fields",
-                S::UNPROCESSABLE_ENTITY,
-                "A field is wrong",
-                "correct the fields named in errors and send it again",
-            ),
-            P::UnknownKind => (
-                "unknown-kind",
-                S::UNPROCESSABLE_ENTITY,
-                "Nobody serves this kind",
-                "GET /v1/kinds lists the kinds; add a handler to the configuration, \
-                 or set server.unknown_kinds = \"park\"",
-            ),
-            P::PayloadTooLarge => (
-                "payload-too-large",
-                S::PAYLOAD_TOO_LARGE,
-                "Too large",
-                "send less at once, or put large data elsewhere and send its address",
-            ),
-            P::IdempotencyKeyReused => (
-                "idempotency-key-reused",
-                S::UNPROCESSABLE_ENTITY,
-                "The idempotency key belongs to another request",
-                "use a new key for a new request",
-            ),
-            P::StateConflict => (
-                "state-conflict",
-                S::CONFLICT,
-                "The state does not allow this",
-                "look at the state first: GET the resource",
-            ),
-            P::VersionConflict => (
-                "version-conflict",
-                S::CONFLICT,
-                "Somebody else was faster",
-                "read it again and repeat",
-            ),
-            P::LeaseLost => {
-                ("lease-lost", S::CONFLICT, "The lease has ended", "claim the task again")
+            P::StateConflict => ("state-conflict", 409, "The state does not allow this"),
+            P::VersionConflict => ("version-conflict", 409, "Somebody else was faster"),
+            P::LeaseLost => ("lease-lost", 409, "The lease has ended"),
+            P::NotFound => ("not-found", 404, "There is no such thing"),
+            P::Forbidden => ("forbidden", 403, "Not allowed"),
+            P::ReadOnly => ("read-only", 405, "This method is not possible here"),
+            P::QueueFull => ("queue-full", 429, "The queue is full"),
+            P::RateLimited => ("rate-limited", 429, "Too many requests"),
+            P::StoreUnavailable => ("store-unavailable", 503, "The store does not answer"),
+            P::Draining => ("draining", 503, "Takes nothing new at the moment"),
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        StatusCode::from_u16(self.row().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What to do, unless somebody knows better.
+    fn hint(self) -> &'static str {
+        use ProblemCode as P;
+        match self {
+            P::BadJson => "send one JSON document",
+            P::BadFilter => "write terms like state:failed queue:media age:>1h",
+            P::BadCursor => "start again without a cursor, with the same q",
+            P::InvalidFields => "correct the fields named in errors and send it again",
+            P::UnknownKind => {
+                "GET /v1/kinds lists the kinds; add a handler to the configuration, or set \
+                 server.unknown_kinds = \"park\""
             }
-            P::NotFound => {
-                ("not-found", S::NOT_FOUND, "There is no such thing", "look at the list first")
+            P::PayloadTooLarge => {
+                "send less at once, or put large data elsewhere and send its address"
             }
-            P::Forbidden => (
-                "forbidden",
-                S::FORBIDDEN,
-                "Not allowed",
-                "call the server by its own address, from this machine",
-            ),
-            P::ReadOnly => (
-                "read-only",
-                S::METHOD_NOT_ALLOWED,
-                "This method is not possible here",
-                "the Allow header lists the methods of this address",
-            ),
-            P::QueueFull => (
-                "queue-full",
-                S::TOO_MANY_REQUESTS,
-                "The queue is full",
-                "wait until it has drained, or raise its depth_max",
-            ),
-            P::RateLimited => {
-                ("rate-limited", S::TOO_MANY_REQUESTS, "Too many requests", "wait and try again")
-            }
-            P::StoreUnavailable => (
-                "store-unavailable",
-                S::SERVICE_UNAVAILABLE,
-                "The store does not answer",
-                "try again; GET /readyz?verbose says more",
-            ),
-            P::Draining => (
-                "draining",
-                S::SERVICE_UNAVAILABLE,
-                "Takes nothing new at the moment",
-                "try again later, or send it to another node or queue",
-            ),
+            P::IdempotencyKeyReused => "use a new key for a new request",
+            P::StateConflict => "look at the state first: GET the resource",
+            P::VersionConflict => "read it again and repeat",
+            P::LeaseLost => "claim the task again",
+            P::NotFound => "look at the list first",
+            P::Forbidden => "call the server by its own address, from this machine",
+            P::ReadOnly => "the Allow header lists the methods of this address",
+            P::QueueFull => "wait until it has drained, or raise its depth_max",
+            P::RateLimited => "wait and try again",
+            P::StoreUnavailable => "try again; GET /readyz?verbose says more",
+            P::Draining => "try again later, or send it to another node",
         }
     }
 }
@@ -180,8 +140,8 @@ pub type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
-        let (_, status, _, hint) = code.row();
-        Problem { code, status, detail: detail.into(), hint: hint.to_owned(), errors: vec![] }
+        let (status, hint) = (code.status(), code.hint().to_owned());
+        Problem { code, status, detail: detail.into(), hint, errors: vec![] }
     }
 
     /// One field is wrong.
@@ -216,7 +176,7 @@ impl Problem {
     }
 
     pub(super) fn body(self, request_id: &str) -> ProblemBody {
-        let (code, _, title, _) = self.code.row();
+        let (code, _, title) = self.code.row();
         ProblemBody {
             kind: format!("urn:windlass:problem:{code}"),
             title: title.to_owned(),
@@ -264,6 +224,12 @@ impl From<Error> for Problem {
             // The cause may name files and addresses: it is for the log alone.
             tracing::error!(%error, "the store failed a request");
         }
-        Problem::new(code, error.message())
+        // The advice of the library is for Rust programs; ours is the hint.
+        let told = error.message();
+        let told = match code {
+            ProblemCode::UnknownKind => told.rsplit_once("; ").map_or(told, |(what, _)| what),
+            _ => told,
+        };
+        Problem::new(code, told)
     }
 }

@@ -19,6 +19,8 @@ use utoipa::ToSchema;
 use windlass::QueueChange;
 use windlass::core::store::QueueInfo;
 
+const CONCURRENCY_MAX: u32 = 1_000_000;
+
 async fn all(app: &App) -> Answer<Vec<QueueView>> {
     let stored = app.reader().queues().await?;
     let mut queues: Vec<QueueView> = stored.iter().map(QueueView::from).collect();
@@ -69,7 +71,7 @@ pub(super) async fn one(
 pub(super) struct QueuePatch {
     /// At most so many at once, across all nodes.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<u32>, minimum = 1)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
     concurrency: Option<Option<u32>>,
     /// Submissions beyond it are refused.
     #[serde(default, deserialize_with = "given")]
@@ -95,8 +97,10 @@ pub(super) async fn set(
 ) -> Answer<Json<QueueView>> {
     let text = small_body(&headers, body, &app).await?;
     let Object(patch): Object<QueuePatch> = parse(&text)?;
-    if patch.concurrency == Some(Some(0)) {
-        let detail = "concurrency must be 1 or more; pause the queue to stop it";
+    let fits = |n: u32| (1..=CONCURRENCY_MAX).contains(&n);
+    if patch.concurrency.flatten().is_some_and(|n| !fits(n)) {
+        let detail =
+            format!("concurrency must be 1 to {CONCURRENCY_MAX}; pause the queue to stop it");
         return Err(Problem::field("/concurrency", detail));
     }
     let too_many = |n: &u64| i64::try_from(*n).is_err();

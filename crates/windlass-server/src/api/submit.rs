@@ -3,6 +3,7 @@
 //! changes nothing. Idempotency keys come in the `Idempotency-Key` header.
 
 use super::App;
+use super::few::{Few, FewTexts};
 use super::input::{self, Object, parse, read};
 use super::problem::{Answer, Problem, ProblemBody};
 use super::view::{self, TaskView};
@@ -13,13 +14,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 use windlass::core::children::Policy;
 use windlass::core::clock::{duration_text, parse_duration};
-use windlass::core::task::{SUBMIT_MAX, Timeouts};
+use windlass::core::task::{LABELS_MAX, STEPS_MAX, SUBMIT_MAX, Timeouts, check_payload_size};
 use windlass::{Answer as Known, Exponential, Handle, TaskId, Timestamp};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -55,9 +55,11 @@ pub(super) struct Submission<'a> {
     #[schema(value_type = Option<String>, example = "1h")]
     deadline: Option<Duration>,
     /// Other steps than the kind's; an empty list completes at once.
-    steps: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>, max_items = 256)]
+    steps: Option<Few<String, STEPS_MAX>>,
     #[serde(default)]
-    labels: Option<BTreeMap<String, String>>,
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    labels: Option<FewTexts<LABELS_MAX>>,
     #[schema(value_type = Option<Unique>)]
     unique: Option<Object<Unique>>,
     #[schema(value_type = Option<String>, example = "tsk_07fjctf1g0400")]
@@ -136,7 +138,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValu
 pub(super) struct Bulk<'a> {
     #[serde(borrow)]
     #[schema(max_items = 10_000, value_type = Vec<Submission>)]
-    tasks: Vec<Object<Submission<'a>>>,
+    tasks: Few<Object<Submission<'a>>, SUBMIT_MAX>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -164,21 +166,26 @@ impl Submission<'_> {
         let empty = RawValue::from_string("{}".to_owned());
         let empty = empty.map_err(|e| refuse("payload", &e.to_string()))?;
         let payload = self.payload.unwrap_or(&empty);
+        check_payload_size(payload.get().len(), app.engine.settings().payload_max)
+            .map_err(|e| Problem::from(e).at(format!("{at}/payload"), "too large"))?;
         let mut words = app.engine.submit_named(&self.kind, payload);
         macro_rules! say {
             ($($field:ident),*) => {
                 $(if let Some(value) = self.$field { words = words.$field(value); })*
             };
         }
-        say!(priority, run_at, delay, deadline, steps, parent, children_policy);
+        say!(priority, run_at, delay, deadline, parent, children_policy);
         say!(correlation_id, user_id);
         if let Some(Object(retry)) = self.retry {
             words = words.retry(retry);
         }
+        if let Some(Few(steps)) = self.steps {
+            words = words.steps(steps);
+        }
         if let Some(queue) = &self.queue {
             words = words.queue(queue);
         }
-        for (name, value) in self.labels.unwrap_or_default() {
+        for (name, value) in self.labels.map(|FewTexts(labels)| labels).unwrap_or_default() {
             words = words.label(name, value);
         }
         if let Some(Object(unique)) = self.unique {
@@ -295,16 +302,13 @@ pub(super) async fn bulk(
 ) -> Answer<Response> {
     let text = read(&headers, body, app.limits.bulk_max).await?;
     let Object(bulk): Object<Bulk<'_>> = parse(&text)?;
-    if bulk.tasks.len() > SUBMIT_MAX {
-        let detail = format!("{} tasks, at most {SUBMIT_MAX} in one request", bulk.tasks.len());
-        return Err(Problem::field("/tasks", detail));
-    }
+    let Few(tasks) = bulk.tasks;
     let key = text_of(&headers, IDEMPOTENCY_KEY)?;
     // One hash for the whole request: a key must not be answered for a part of it.
     let whole = key.map(|_| hash_of(&text));
     let trace = trace_of(&headers);
-    let mut all = Vec::with_capacity(bulk.tasks.len());
-    for (i, Object(submission)) in bulk.tasks.into_iter().enumerate() {
+    let mut all = Vec::with_capacity(tasks.len());
+    for (i, Object(submission)) in tasks.into_iter().enumerate() {
         let mut words = submission.words(&app, &format!("/tasks/{i}"), trace)?;
         if let (Some(key), Some(hash)) = (key, whole) {
             words = words.idempotency(format!("{key}#{i}"), hash);

@@ -7,12 +7,14 @@ use super::document::{document, environment};
 use super::group::Group;
 use super::host::ExecHost;
 use super::pipes::{Heard, Pipes, serve};
+use super::strays::end_strays;
 use super::verdict::{too_much, verdict};
 use command_fds::{CommandFdExt, FdMapping};
 use futures::FutureExt;
 use futures::future::{Fuse, FusedFuture};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -92,12 +94,16 @@ enum End {
 impl ExecHandler {
     async fn run_once(self, call: StepCall) -> Result<Value, TaskError> {
         let document = document(&call)?;
-        let (group, pipes) = self.start(&call)?;
+        let environment = environment(&call, &self.host, &self.spec.env);
+        let (group, pipes) = self.start(&environment)?;
         let heard = Heard::new(call.log.clone());
         let (end, ended) = {
             let io = pin!(serve(pipes, document, &call, &heard).fuse());
             self.see_through(group, io, &call, &heard).await?
         };
+        if end != End::Exited {
+            end_strays(&environment).await;
+        }
         match end {
             End::Stopped => {
                 // Whoever cancelled hears of the cancel, not of a broken process.
@@ -109,13 +115,13 @@ impl ExecHandler {
         }
     }
 
-    fn start(&self, call: &StepCall) -> Result<(Group, Pipes), TaskError> {
+    fn start(&self, env: &BTreeMap<String, OsString>) -> Result<(Group, Pipes), TaskError> {
         let Some((program, args)) = self.spec.argv.split_first() else {
             return Err(fatal("the handler names no program; set `exec` to a list of words"));
         };
         let (sender, progress) = pipe::pipe()?;
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(environment(call, &self.host, &self.spec.env));
+        command.args(args).env_clear().envs(env);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mapping = FdMapping { parent_fd: sender.into_blocking_fd()?, child_fd: PROGRESS_FD };
         command.fd_mappings(vec![mapping])?;

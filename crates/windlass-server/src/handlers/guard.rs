@@ -1,15 +1,17 @@
 //! A small process beside each node that ends the node's handler processes when
 //! the node dies, however it dies. It reads lines, `+GROUP` and `-GROUP`, from a
-//! pipe that only the node holds; at its end it kills the groups still listed.
+//! pipe that only the node holds; at its end it kills the groups still listed, and
+//! what carries the mark of the node (`=MARK`) and was not listed yet.
 //! [`main`] is that process, [`Guard`] the node's end of the pipe. It knows
 //! nothing of tasks.
 
-use super::processes::facts;
+use super::host::NODE;
+use super::processes::{facts, marked_groups, variable};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group, setsid};
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, BufRead, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{self, BufRead, PipeWriter, Write};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +20,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// A guard that ended sooner than this is not started again at once.
 const SETTLED: Duration = Duration::from_secs(1);
+/// What even the smallest pipe takes while nobody reads.
+const PIPE_HOLDS: usize = 4096;
+/// How often a dead node's processes are looked for.
+const SWEEPS: u32 = 4;
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
 
 /// The guard process: returns when its node is gone and everything is ended.
 pub fn main() -> io::Result<()> {
@@ -32,21 +39,42 @@ pub fn main() -> io::Result<()> {
     // It must not keep a file system from being unmounted.
     let _ = std::env::set_current_dir("/");
     let listed = listen(io::stdin().lock());
-    for (group, started) in listed {
+    for (group, started) in listed.groups {
         if is_still(group, started) {
             // Whoever is gone needs no signal.
             let _ = Pid::from_raw(group).map(|group| kill_process_group(group, Signal::KILL));
         }
     }
+    listed.node.map_or(Ok(()), |node| sweep(&node))
+}
+
+/// Ends what the node had started and not listed when it died. A process may be
+/// about to become one, so there is more than one look.
+fn sweep(node: &str) -> io::Result<()> {
+    for _ in 0..SWEEPS {
+        for (_, group) in marked_groups(|e| variable(e, NODE).as_deref() == Some(node))? {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        thread::sleep(BETWEEN_SWEEPS);
+    }
     Ok(())
 }
 
-/// Groups that were listed when the pipe ended, each with the start of its
-/// leader.
-fn listen(lines: impl BufRead) -> HashMap<i32, Option<u64>> {
-    let mut groups = HashMap::new();
+/// What the node has said when the pipe ended.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Each with the start of its leader.
+    groups: HashMap<i32, Option<u64>>,
+    node: Option<String>,
+}
+
+fn listen(lines: impl BufRead) -> Listed {
+    let Listed { mut groups, mut node } = Listed::default();
     for line in lines.lines().map_while(Result::ok) {
         let Some((sign, group)) = line.split_at_checked(1) else { continue };
+        if sign == "=" {
+            node = Some(group.to_owned());
+        }
         // 0 and 1 are not groups of handlers, whatever the line says.
         let Some(group) = group.parse().ok().filter(|group| *group > 1) else { continue };
         match sign {
@@ -55,7 +83,7 @@ fn listen(lines: impl BufRead) -> HashMap<i32, Option<u64>> {
             _ => {}
         }
     }
-    groups
+    Listed { groups, node }
 }
 
 /// A number is not given to a new process while its group has members. So either
@@ -77,15 +105,17 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 struct Desk {
     argv: Vec<String>,
-    pipe: Option<ChildStdin>,
+    node: Option<String>,
+    pipe: Option<PipeWriter>,
     groups: BTreeSet<i32>,
     closed: bool,
 }
 
 impl Guard {
-    /// `argv` is a program that calls [`main`].
-    pub(crate) fn start(argv: Vec<String>) -> io::Result<Guard> {
-        let desk = Desk { argv, pipe: None, groups: BTreeSet::new(), closed: false };
+    /// `argv` is a program that calls [`main`], `node` the mark of this node's
+    /// processes.
+    pub(crate) fn start(argv: Vec<String>, node: Option<String>) -> io::Result<Guard> {
+        let desk = Desk { argv, node, pipe: None, groups: BTreeSet::new(), closed: false };
         let desk = Arc::new(Mutex::new(desk));
         let child = desk.lock().start()?;
         let kept = desk.clone();
@@ -124,14 +154,20 @@ impl Desk {
         let Some((program, args)) = self.argv.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the guard has no program"));
         };
+        let (listens, mut pipe) = io::pipe()?;
+        let node = self.node.iter().map(|node| format!("={node}\n"));
+        let groups = self.groups.iter().map(|group| format!("+{group}\n"));
+        let listed: String = node.chain(groups).collect();
+        let (at_once, rest) = listed.as_bytes().split_at(listed.len().min(PIPE_HOLDS));
+        // Before there is a guard: one that runs knows what it has to end.
+        pipe.write_all(at_once)?;
         let mut command = Command::new(program);
         command.args(args).env_clear();
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
-        self.pipe = child.stdin.take();
-        for group in self.groups.clone() {
-            self.tell('+', group);
-        }
+        command.stdin(listens).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn()?;
+        // One that died already is started again.
+        let _ = pipe.write_all(rest);
+        self.pipe = Some(pipe);
         Ok(child)
     }
 
@@ -178,15 +214,17 @@ mod tests {
     #[test]
     fn lines_list_groups() {
         let me = i32::try_from(std::process::id()).expect("a pid");
-        let lines =
-            format!("+{me}\n+7000001\nnonsense\n\n+\n-x\n+1\n+0\n+-5\n+7000002\n-7000002\n");
+        let lines = format!(
+            "=12:34\n+{me}\n+7000001\nnonsense\n\n+\n-x\n+1\n+0\n+-5\n+7000002\n-7000002\n"
+        );
         let listed = listen(lines.as_bytes());
-        let mut groups: Vec<_> = listed.keys().copied().collect();
+        assert_eq!(listed.node.as_deref(), Some("12:34"));
+        let mut groups: Vec<_> = listed.groups.keys().copied().collect();
         groups.sort_unstable();
         let mut expected = vec![me, 7_000_001];
         expected.sort_unstable();
         assert_eq!(groups, expected);
-        assert_eq!(listed[&7_000_001], None, "nobody has this number");
+        assert_eq!(listed.groups[&7_000_001], None, "nobody has this number");
     }
 
     #[cfg(target_os = "linux")]

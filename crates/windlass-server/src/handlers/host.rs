@@ -6,10 +6,11 @@ use super::guard::Guard;
 use super::processes::name_of;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whose handler a process is; see [`super::end_leftovers`].
 pub(crate) const OWNER: &str = "WINDLASS_OWNER";
-/// The process of the node that started it.
+/// The process of the node that started it, and which of its hosts.
 pub(crate) const NODE: &str = "WINDLASS_NODE_PROCESS";
 
 /// One per node, shared by its [`super::ExecHandler`]s.
@@ -24,8 +25,12 @@ impl ExecHost {
     /// Starts the guard: `guard_argv` is a program that calls
     /// [`super::guard::main`]. `owner` is the store's, by [`super::owner_of`].
     pub fn start(guard_argv: Vec<String>, owner: String) -> io::Result<Arc<ExecHost>> {
-        let node = i32::try_from(std::process::id()).ok().and_then(name_of);
-        Ok(Arc::new(ExecHost { guard: Guard::start(guard_argv)?, owner, node }))
+        static HOSTS: AtomicU32 = AtomicU32::new(0);
+        let process = i32::try_from(std::process::id()).ok().and_then(name_of);
+        // The guard of one host must not end what belongs to another.
+        let node = process.map(|name| format!("{name}:{}", HOSTS.fetch_add(1, Ordering::Relaxed)));
+        let guard = Guard::start(guard_argv, node.clone())?;
+        Ok(Arc::new(ExecHost { guard, owner, node }))
     }
 
     /// What marks a process as this node's.

@@ -4,8 +4,8 @@
 //! is alive keeps its processes, whoever starts beside it.
 
 use super::host::{NODE, OWNER};
-use super::processes::{environments, facts, is_alive, variable};
-use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
+use super::processes::{is_alive, marked_groups, variable};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,19 +47,10 @@ pub fn end_leftovers(owner: &str) -> io::Result<usize> {
 }
 
 fn leftovers(owner: &str) -> io::Result<Vec<(i32, Pid)>> {
-    // A server that a handler started carries the mark itself.
-    let (me, mine) = (std::process::id(), getpgrp());
-    let marked = |(pid, environ): (i32, Vec<u8>)| {
-        let is_marked = variable(&environ, OWNER).as_deref() == Some(owner);
-        let node_lives = || variable(&environ, NODE).is_some_and(|node| is_alive(&node));
-        if u32::try_from(pid) == Ok(me) || !is_marked || node_lives() {
-            return None;
-        }
-        // Read last: the number then still was the marked process's a moment ago.
-        let group = Pid::from_raw(facts(pid)?.group)?;
-        (group != mine).then_some((pid, group))
-    };
-    Ok(environments()?.into_iter().filter_map(marked).collect())
+    marked_groups(|environ| {
+        let node_lives = || variable(environ, NODE).is_some_and(|node| is_alive(&node));
+        variable(environ, OWNER).as_deref() == Some(owner) && !node_lives()
+    })
 }
 
 /// A name for everybody who uses this store: the same after a restart, whatever

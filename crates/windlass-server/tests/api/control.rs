@@ -1,4 +1,5 @@
-//! Verbs on tasks, queues and nodes, and the audit rows they leave.
+//! Verbs on tasks, queues and nodes. Each one is asked for over HTTP, and its
+//! effect and audit row are looked for there too.
 
 use crate::place::Place;
 use reqwest::Method;

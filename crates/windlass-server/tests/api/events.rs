@@ -1,4 +1,5 @@
-//! Events: page by page, as a stream, and resumed without a gap.
+//! Events: page by page, as a stream, and resumed without a gap. What comes
+//! through one way must be what comes through the other.
 
 use crate::place::Place;
 use serde_json::{Value, json};

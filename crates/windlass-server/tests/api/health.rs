@@ -1,4 +1,5 @@
-//! Health, metrics and the description of the API.
+//! Health, gauges and the description of the API. Counters are compared with
+//! the store in a test of their own.
 
 use crate::place::Place;
 use serde_json::json;

@@ -252,7 +252,7 @@ async fn a_draining_queue_takes_nothing_until_it_is_resumed() {
     let place = Place::new().await;
     let got = place.ask("/v1/queues/work/drain").await;
     assert_eq!(got.is(200).json["draining"], true);
-    place.post("/v1/tasks", json!({"kind": "obey"})).await.problem(503, "draining");
+    place.post("/v1/tasks", json!({"kind": "obey"})).await.problem(409, "state-conflict");
     place.post("/v1/tasks", json!({"kind": "demo.hello"})).await.is(201);
     place.ask("/v1/queues/work/resume").await.is(200);
     place.post("/v1/tasks", json!({"kind": "obey"})).await.is(201);

@@ -3,7 +3,7 @@
 //! next start.
 
 use crate::rig::{Folder, entry, is_alive, once, until, until_gone};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -77,6 +77,14 @@ impl Node {
     }
 }
 
+/// A case that failed leaves nothing behind.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a number"), signal).expect("signalled");
 }
@@ -95,9 +103,9 @@ async fn processes_die_with_their_node() {
 async fn a_guard_minds_no_signal_that_stops_a_node() {
     let mut node = Node::start().await;
     let guard = node.guard().expect("a guard");
-    let session = fs::read_to_string(format!("/proc/{guard}/stat")).expect("read");
-    let session = session.rsplit(')').next().and_then(|s| s.split_whitespace().nth(3));
-    assert_eq!(session, Some(guard.to_string().as_str()), "it has a session of its own");
+    // The last thing it does before it listens.
+    let own = Pid::from_raw(guard);
+    until("it has a session of its own", || getsid(own).ok() == own).await;
     for sent in [Signal::INT, Signal::TERM, Signal::HUP] {
         signal(guard, sent);
     }
@@ -125,6 +133,8 @@ async fn leftovers_are_ended_by_the_next_start() {
     assert_eq!(end_leftovers(&owner).expect("looked"), 0, "their node is alive");
     // It holds the guard back, so that there are leftovers at all.
     signal(guard, Signal::STOP);
+    let status = || fs::read_to_string(format!("/proc/{guard}/status")).unwrap_or_default();
+    until("it stands still", || status().contains("State:\tT")).await;
     node.kill();
     assert!(node.pids.iter().all(|pid| is_alive(*pid)), "nobody has ended them");
     assert_eq!(end_leftovers("somebody else").expect("looked"), 0);

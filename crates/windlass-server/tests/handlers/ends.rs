@@ -104,6 +104,21 @@ async fn a_task_timeout_leaves_nothing_alive() {
 }
 
 #[tokio::test]
+async fn a_child_in_a_session_of_its_own_is_found() {
+    let script =
+        "setsid sh -c 'echo $$ > $DIR/stray; trap \"\" TERM; while :; do sleep 0.05; done' &
+        echo $$ > $DIR/leader; wait";
+    let rig = Rig::with(script, KindOptions::new(), |h| h).await;
+    let handle = rig.submit(json!({})).await;
+    let (leader, stray) = (rig.folder.pid("leader").await, rig.folder.pid("stray").await);
+    let group = |pid| rustix::process::getpgid(rustix::process::Pid::from_raw(pid)).expect("alive");
+    assert_ne!(group(leader), group(stray), "it left the group");
+    rig.engine.cancel(handle.id()).await.expect("asked");
+    assert_eq!(handle.ended().await.expect("an end").state(), State::Cancelled);
+    assert!(!is_alive(leader) && !is_alive(stray));
+}
+
+#[tokio::test]
 async fn a_shutdown_that_does_not_wait_kills() {
     let rig = Rig::with(HANGS_ONCE, KindOptions::new(), |h| h).await;
     rig.submit(json!({})).await;

@@ -1,15 +1,17 @@
 //! An engine in memory with one shell script as its only handler, a folder that
 //! the script shares with the test, and questions about processes.
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass::core::outcome::Failure;
 use windlass::prelude::*;
-use windlass::{State, Task};
+use windlass::{State, Task, TaskId};
 use windlass_server::handlers::{ExecHandler, ExecHost, ExecSpec, owner_of};
 
 /// Retries that wait for nothing.
@@ -36,11 +38,41 @@ pub(crate) struct Rig {
     pub(crate) folder: Folder,
 }
 
+/// What all cases log, from before the first of them says anything.
+static LOG: LazyLock<Log> = LazyLock::new(|| {
+    let log = Log::default();
+    let writer = log.clone();
+    let format = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    format.init();
+    log
+});
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log lines that name this task.
+pub(crate) fn logged(task: TaskId) -> String {
+    let (log, id) = (String::from_utf8_lossy(&LOG.0.lock()).into_owned(), task.to_string());
+    log.lines().filter(|line| line.contains(&id)).map(|line| format!("{line}\n")).collect()
+}
+
 /// Where script and test meet.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Folder {
+        LazyLock::force(&LOG);
         Folder(tempfile::tempdir().expect("a folder"))
     }
 

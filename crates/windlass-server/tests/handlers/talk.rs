@@ -1,11 +1,9 @@
 //! What a process is told and what it may say while it runs: the document, the
 //! environment, progress, and payloads that would do harm in a shell.
 
-use crate::rig::{Folder, Rig, once};
-use parking_lot::Mutex;
+use crate::rig::{Folder, Rig, logged, once};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use windlass::State;
 use windlass::prelude::*;
 
@@ -178,35 +176,15 @@ async fn no_payload_is_ever_a_command() {
     assert!(canary.exists());
 }
 
-/// Where log lines of one test go.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn stderr_goes_to_the_log_with_the_task_it_is_about() {
-    let written = Written::default();
-    let writer = written.clone();
-    let format = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-    let _here = tracing::subscriber::set_default(format.finish());
     let script = "echo 'page 1' >&2; printf 'a\\033[31mb' >&2; echo no >&3; echo no >&3; echo >&2
         head -c 5000 /dev/zero | tr '\\0' x >&2; exit 65";
     let task = Rig::sh(script).await.run(json!({})).await;
-    let log = String::from_utf8(written.0.lock().clone()).expect("text");
+    let log = logged(task.id);
     let lines: Vec<&str> = log.lines().filter(|l| l.contains("windlass::handler")).collect();
     assert_eq!(lines.len(), 3, "{log}");
-    let (first, id) = (lines[0], task.id.to_string());
-    assert!(first.contains("INFO") && first.contains(&id) && first.contains("page 1"), "{first}");
+    assert!(lines[0].contains("INFO") && lines[0].contains("page 1"), "{log}");
     assert!(lines[1].contains("a\u{FFFD}[31mb"), "no control characters: {}", lines[1]);
     let xs = lines[2].matches('x').count();
     assert!((4096..4200).contains(&xs) && lines[2].contains("x…"), "a long line is cut: {xs}");

@@ -61,7 +61,7 @@ impl Went {
 pub(crate) struct Meters {
     pairs: RwLock<Pairs>,
     other: Arc<Pair>,
-    stale_writes: OnceLock<Counter>,
+    stale_writes: Counter,
     checkpoints: [[OnceLock<Counter>; 2]; 3],
 }
 
@@ -92,16 +92,17 @@ impl fmt::Debug for Meters {
 }
 
 impl Meters {
-    /// The registered kinds have their places, whatever others submit.
+    /// The registered kinds have their places, whatever others submit. What they
+    /// count is there from the beginning: a rate needs the zero before the one.
     pub(crate) fn new<'a>(served: impl Iterator<Item = (&'a Kind, &'a QueueName)>) -> Self {
         names::describe();
         gauge!(names::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         let mut pairs = Pairs::default();
-        served.for_each(|(kind, queue)| drop(pairs.add(kind, queue)));
+        served.for_each(|(kind, queue)| pairs.add(kind, queue).begin());
         Meters {
             pairs: RwLock::new(pairs),
             other: Arc::new(Pair::new(OTHER, OTHER)),
-            stale_writes: OnceLock::new(),
+            stale_writes: counter!(names::STALE_WRITES_REFUSED),
             checkpoints: [const { [const { OnceLock::new() }; 2] }; 3],
         }
     }
@@ -134,7 +135,7 @@ impl Meters {
     }
 
     pub(crate) fn refused_stale(&self) {
-        self.stale_writes.get_or_init(|| counter!(names::STALE_WRITES_REFUSED)).increment(1);
+        self.stale_writes.increment(1);
     }
 
     pub(crate) fn checkpoint(&self, what: Checkpointing, went: Went, times: usize) {

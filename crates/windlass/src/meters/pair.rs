@@ -65,10 +65,24 @@ impl Pair {
         [kind, queue, (name, word.to_owned())]
     }
 
+    /// Shows the counters that need no other label, at zero.
+    pub(super) fn begin(&self) {
+        self.submissions();
+        self.takeovers();
+    }
+
+    fn submissions(&self) -> &Counter {
+        self.submitted.get_or_init(|| counter!(names::TASKS_SUBMITTED, &self.labels()))
+    }
+
+    fn takeovers(&self) -> &Counter {
+        let made = || counter!(names::LEASES_EXPIRED, "queue" => self.queue.clone());
+        self.taken_over.get_or_init(made)
+    }
+
     /// A task was newly written. One without work has ended by that.
     pub(crate) fn submitted(&self, state: State) {
-        let made = || counter!(names::TASKS_SUBMITTED, &self.labels());
-        self.submitted.get_or_init(made).increment(1);
+        self.submissions().increment(1);
         if state.is_ended() {
             self.lived(state, Duration::ZERO);
         }
@@ -81,8 +95,7 @@ impl Pair {
     }
 
     pub(crate) fn taken_over(&self) {
-        let made = || counter!(names::LEASES_EXPIRED, "queue" => self.queue.clone());
-        self.taken_over.get_or_init(made).increment(1);
+        self.takeovers().increment(1);
     }
 
     /// An attempt was lost with its lease.

@@ -11,7 +11,7 @@ use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::{Clock, Now, Timestamp};
 use windlass_core::control::Changed;
-use windlass_core::error::{Error, Result};
+use windlass_core::error::{Code, Error, Result};
 use windlass_core::event::{Event, Position};
 use windlass_core::id::TaskId;
 use windlass_core::json::Json;
@@ -66,6 +66,8 @@ impl Metered {
         times.record(took);
         match error {
             None => went_well.increment(1),
+            // A queue that is full is the store's word, not its failure.
+            Some(error) if error.code() == Code::QueueFull => count("refused").increment(1),
             Some(error) => count(error.kind().as_str()).increment(1),
         }
     }
