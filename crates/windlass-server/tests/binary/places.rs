@@ -30,7 +30,7 @@ fn a_queue_is_set_held_and_drained() {
 
     server.run(&["queue", "drain", "default"]).fails(2).said("pass --yes");
     server.run(&["queue", "drain", "default", "--yes"]).ok();
-    server.run(&["submit", "demo.hello"]).fails(6).said("draining");
+    server.run(&["submit", "demo.hello"]).fails(5).said("draining");
     let list = server.run(&["queue", "list"]).ok();
     assert!(list.lines()[1].contains("draining"), "{list:?}");
     server.run(&["queue", "resume", "default"]).ok();
