@@ -13,8 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use windlass::{Builder, Engine, Error, Result, StepHandler, shutdown_signal};
+use windlass::{Builder, Engine, Error, Result, StepHandler};
 
 /// A node that works.
 #[derive(Debug)]
@@ -25,6 +26,34 @@ pub struct Server {
     grace: Duration,
     close: oneshot::Sender<()>,
     listening: tokio::task::JoinHandle<()>,
+}
+
+/// What asks the process to end: SIGTERM and SIGINT. They are heard from the
+/// moment this is made, so that one that comes while a node starts is not lost
+/// and does not kill it.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn hear() -> Result<Signals> {
+        let hear = |kind| {
+            signal(kind).map_err(|e| Error::invalid("start", "signals cannot be heard").because(e))
+        };
+        Ok(Signals {
+            terminate: hear(SignalKind::terminate())?,
+            interrupt: hear(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// How a node ended.
@@ -72,10 +101,10 @@ impl Server {
 
     /// Works until a signal comes, then ends: running tasks may finish for the
     /// grace period, while the API still answers. A second signal ends it at once.
-    pub async fn run(self) -> Result<Ended> {
-        shutdown_signal().await;
+    pub async fn run(self, mut signals: Signals) -> Result<Ended> {
+        signals.next().await;
         tracing::info!(grace = ?self.grace, active = self.engine.status().active, "stopping");
-        self.stop(shutdown_signal()).await
+        self.stop(signals.next()).await
     }
 
     /// Ends it; `hurry` ends it at once.

@@ -307,7 +307,7 @@ fn in_commands(hint: &str) -> String {
         ("GET /v1/nodes", "`windlass node list`"),
         ("GET /v1/dead-letters", "`windlass dead list`"),
         ("GET /v1/audit", "`windlass audit list`"),
-        ("GET the resource", "`windlass task show ID`"),
+        ("GET the resource", "`windlass task show` or `windlass queue show`"),
         ("correct the fields named in errors", "correct what is named above"),
     ];
     SAID.iter().fold(hint.to_owned(), |hint, (http, command)| hint.replace(http, command))

@@ -6,9 +6,10 @@ use super::crash_demo;
 use super::failure::{Exit, Failure};
 use super::global::Global;
 use super::output::Out;
-use super::serve::{begin_logs, ended, misconfigured, start};
+use super::serve::{begin_logs, ended, failed, misconfigured, start};
 use crate::config::{FileFlags, Surroundings, load};
 use crate::demo;
+use crate::server::Signals;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -46,9 +47,10 @@ pub async fn run(args: DevArgs, global: &Global) -> Result<Exit, Failure> {
     };
     let loaded = load(&flags, &Surroundings::of_process()).map_err(misconfigured)?;
     begin_logs(global);
+    let signals = Signals::hear().map_err(failed)?;
     let server = start(&loaded, demo::add).await?;
     welcome(&Out::new(global), &format!("http://{}", server.at), &args.data);
-    ended(server.run().await)
+    ended(server.run(signals).await)
 }
 
 /// The file in the folder, which is made when it is not there.

@@ -7,7 +7,7 @@ use super::global::Global;
 use super::output::Out;
 use crate::config::{ConfigError, FileFlags, Loaded, Surroundings, load};
 use crate::logs;
-use crate::server::{Ended, Server};
+use crate::server::{Ended, Server, Signals};
 use clap::Args;
 use windlass::{Code, Error};
 
@@ -26,8 +26,9 @@ pub struct ServeArgs {
 pub async fn run(args: ServeArgs, global: &Global) -> Result<Exit, Failure> {
     let loaded = load(&args.flags, &Surroundings::of_process()).map_err(misconfigured)?;
     begin_logs(global);
+    let signals = Signals::hear().map_err(failed)?;
     let server = start(&loaded, |builder| builder).await?;
-    ended(server.run().await)
+    ended(server.run(signals).await)
 }
 
 pub(super) async fn start(

@@ -18,6 +18,8 @@ pub(crate) struct Stage<'a> {
     bar: Option<ProgressBar>,
     state: String,
     attempt: u64,
+    /// The attempt whose failure was told last.
+    told: u64,
 }
 
 /// What an event means for the view.
@@ -44,7 +46,7 @@ impl<'a> Stage<'a> {
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Stage { out, detail, bar, state: String::new(), attempt: 0 }
+        Stage { out, detail, bar, state: String::new(), attempt: 0, told: 0 }
     }
 
     pub(crate) fn state(&self) -> &str {
@@ -54,6 +56,11 @@ impl<'a> Stage<'a> {
     /// The task as it is now.
     pub(crate) fn task(&mut self, task: &Value) {
         self.attempt = number(task, "attempt").unwrap_or(self.attempt);
+        if text(task, "state") == "retrying" {
+            // It may have failed before anybody listened to its events.
+            let (failure, until) = (at(task, "failure"), text(task, "due_at"));
+            self.retry(failure, until);
+        }
         self.enter(text(task, "state"));
         if at(task, "progress").is_object() {
             self.show(progress(at(task, "progress")));
@@ -65,9 +72,24 @@ impl<'a> Stage<'a> {
         if text(event, "type") == "task.started" {
             self.attempt = number(event, "data.attempt").unwrap_or(self.attempt + 1);
         }
-        self.show(news(event, self.attempt, times::now()));
+        match text(event, "type") {
+            "task.retrying" => {
+                self.retry(at(event, "data.failure"), text(event, "data.until"));
+            }
+            _ => self.show(news(event)),
+        }
         if let Some(state) = state_after(text(event, "type")) {
             self.enter(state);
+        }
+    }
+
+    /// Tells of a failed attempt, once.
+    fn retry(&mut self, failure: &Value, until: &str) {
+        let attempt = self.attempt.max(1);
+        if self.told != attempt {
+            self.told = attempt;
+            let line = retry_line(failure, until, attempt, times::now());
+            self.show(News::Line(line, Tone::Held));
         }
     }
 
@@ -146,12 +168,11 @@ fn state_after(name: &str) -> Option<&'static str> {
     }
 }
 
-fn news(event: &Value, attempt: u64, now: Timestamp) -> News {
+fn news(event: &Value) -> News {
     let data = at(event, "data");
     let step = clean(text(data, "step"));
     match text(event, "type") {
         "task.progress" => progress(data),
-        "task.retrying" => News::Line(retry_line(data, attempt, now), Tone::Held),
         "task.lease_lost" => {
             News::Line("its node is gone; another takes over".to_owned(), Tone::Held)
         }
@@ -172,13 +193,13 @@ fn with_reason(line: &str, data: &Value) -> String {
     }
 }
 
-fn retry_line(data: &Value, attempt: u64, now: Timestamp) -> String {
-    let message = clean(text(data, "failure.message"));
-    let mut line = format!("attempt {} failed", attempt.max(1));
+fn retry_line(failure: &Value, until: &str, attempt: u64, now: Timestamp) -> String {
+    let message = clean(text(failure, "message"));
+    let mut line = format!("attempt {attempt} failed");
     if !message.is_empty() {
         line.push_str(&format!(": {message}"));
     }
-    if let Ok(until) = Timestamp::parse(text(data, "until")) {
+    if let Ok(until) = Timestamp::parse(until) {
         line.push_str(&format!(", next try in {}", times::wait(until.since(now))));
     }
     line
@@ -192,20 +213,31 @@ mod tests {
     #[test]
     fn retries_tell_attempt_error_and_time() {
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
-        let event = json!({"type": "task.retrying", "data": {
-            "until": "2026-01-01T00:00:04.12Z", "failure": {"message": "connection reset"}}});
+        let failure = json!({"message": "connection reset"});
         let line = "attempt 2 failed: connection reset, next try in 4.1s";
-        assert_eq!(news(&event, 2, now), News::Line(line.to_owned(), Tone::Held));
+        assert_eq!(retry_line(&failure, "2026-01-01T00:00:04.12Z", 2, now), line);
+    }
+
+    #[test]
+    fn a_failure_is_told_once_by_task_or_event() {
+        let out = crate::cli::output::plain_out();
+        let mut stage = Stage::new(&out, Detail::States);
+        let failure = json!({"message": "reset"});
+        stage.task(&json!({"state": "retrying", "attempt": 1, "failure": failure}));
+        assert_eq!(stage.told, 1);
+        stage.event(&json!({"type": "task.started", "data": {"attempt": 2}}));
+        assert_eq!(stage.told, 1);
+        stage.event(&json!({"type": "task.retrying", "data": {"failure": failure}}));
+        assert_eq!((stage.told, stage.state()), (2, "retrying"));
     }
 
     #[test]
     fn progress_and_steps() {
-        let now = Timestamp::ZERO;
         let event = json!({"type": "task.progress", "data": {"done": 3, "total": 10, "note": "x"}});
         let expected = News::Progress { done: 3, total: 10, note: "x".to_owned() };
-        assert_eq!(news(&event, 1, now), expected);
+        assert_eq!(news(&event), expected);
         let event = json!({"type": "task.step_failed", "data": {"step": "scan", "reason": "no"}});
-        assert_eq!(news(&event, 1, now), News::Step("✗ scan: no".to_owned()));
-        assert_eq!(news(&json!({"type": "task.new"}), 1, now), News::Nothing);
+        assert_eq!(news(&event), News::Step("✗ scan: no".to_owned()));
+        assert_eq!(news(&json!({"type": "task.new"})), News::Nothing);
     }
 }

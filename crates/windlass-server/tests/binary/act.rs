@@ -82,12 +82,14 @@ fn events_are_shown_as_they_happen() {
     let mut lines = BufReader::new(tail.0.stdout.take().unwrap()).lines();
     // Nothing says when the feed is open, so something happens until it is seen.
     let (seen, told) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || seen.send(lines.next().unwrap().unwrap()));
+    // The thread keeps its end: a tail that nobody reads would end.
+    let reader = std::thread::spawn(move || lines.try_for_each(|line| seen.send(line.unwrap())));
     let line = until("an event", || {
         server.run(&["submit", "demo.hello", "--wait", "-q"]).ok();
         told.try_recv().ok()
     });
-    reader.join().unwrap().unwrap();
     assert!(line.contains("task.completed") && line.contains("demo.hello"), "{line}");
     assert!(tail.0.try_wait().unwrap().is_none(), "a tail has no end");
+    drop(tail);
+    reader.join().unwrap().unwrap();
 }
