@@ -1,5 +1,6 @@
 //! `windlass bench` in its short form, as a process: every figure is there and is
 //! a figure. How large they are is nobody's business here.
+#![allow(clippy::expect_used)] // a test fails by panicking
 
 use serde_json::Value;
 use std::path::Path;
