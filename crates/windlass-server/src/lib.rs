@@ -1,9 +1,10 @@
 //! The server and its command line as a library, so that tests and the binary
 //! share one way in. `config` says what is wanted, `boot` builds it, `listen`
-//! takes connections, `api` answers, `handlers` run what is not Rust, `cli` is
-//! what people type.
+//! takes connections, `api` answers, `handlers` run what is not Rust, `bench`
+//! measures it all, `cli` is what people type.
 
 pub mod api;
+pub mod bench;
 pub mod boot;
 pub mod cli;
 pub mod config;

@@ -1,6 +1,6 @@
 //! What goes around every request: an id, the check that the caller means this
-//! server and is no foreign web page, and the body of problems. It wraps the
-//! whole router, so that answers made by the framework itself look like ours.
+//! server and is no foreign web page, the headers of every answer, and the body of
+//! problems. It wraps the whole router, so that answers made by the framework itself look like ours.
 
 use super::App;
 use super::problem::{Problem, ProblemCode};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// Longest id that is taken over from the caller.
 const ID_MAX: usize = 100;
 
@@ -51,9 +53,12 @@ pub(super) async fn envelope(
         parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
         response = Response::from_parts(parts, text.into());
     }
+    let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id.0) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        headers.insert(REQUEST_ID, value);
     }
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(NOSNIFF);
+    headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
     response
 }
 

@@ -23,7 +23,6 @@ mod tasks;
 pub mod view;
 
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use std::collections::BTreeMap;
@@ -31,7 +30,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 use utoipa_axum::router::OpenApiRouter;
@@ -172,14 +170,6 @@ pub fn document() -> Document {
 /// Everything the server answers.
 pub fn router(app: Arc<App>, page: Page) -> Router {
     let (routes, _) = described().split_for_parts();
-    let nosniff = SetResponseHeaderLayer::if_not_present(
-        HeaderName::from_static("x-content-type-options"),
-        HeaderValue::from_static("nosniff"),
-    );
-    let no_store = SetResponseHeaderLayer::if_not_present(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-store"),
-    );
     let routes = match page {
         Page::On => routes.route("/", get(page::overview)),
         Page::Off => routes,
@@ -189,9 +179,10 @@ pub fn router(app: Arc<App>, page: Page) -> Router {
         .route("/metrics", get(metrics::metrics))
         .fallback(envelope::nowhere)
         .method_not_allowed_fallback(envelope::wrong_method)
-        .layer(CatchPanicLayer::custom(envelope::panicked))
-        .layer(from_fn_with_state(app.clone(), envelope::envelope))
-        .layer(nosniff)
-        .layer(no_store)
+        // In one: each call of `layer` boxes every request and answer once more.
+        .layer((
+            from_fn_with_state(app.clone(), envelope::envelope),
+            CatchPanicLayer::custom(envelope::panicked),
+        ))
         .with_state(app)
 }

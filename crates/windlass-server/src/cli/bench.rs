@@ -1,8 +1,11 @@
-//! `windlass bench`: the flags of the self-contained benchmark. What is measured
-//! and how is written elsewhere.
+//! `windlass bench`: the flags of the self-contained benchmark, and how its
+//! figures are printed. What is measured and how is in `bench/`.
 
 use super::failure::{Exit, Failure};
-use super::global::Global;
+use super::global::{Format, Global};
+use super::output::{Cell, Out, Tone};
+use super::serve::failed;
+use crate::bench::{self, Figure, Goal, Report, Wanted};
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -15,14 +18,14 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
     /// How many tasks: 500, 100k, 2m
-    #[arg(long, value_name = "N", default_value = "100k", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = some)]
     pub tasks: u64,
 
-    /// Bytes of each payload
+    /// Bytes of each payload, 11 at the least
     #[arg(long, value_name = "BYTES", default_value = "200", value_parser = count)]
     pub payload: u64,
 
-    /// The store to measure, a new SQLite file by default
+    /// The store to measure, a new SQLite file in the temporary folder by default
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
@@ -30,12 +33,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub backlog: Option<u64>,
 
-    /// Steps of each task
-    #[arg(long, value_name = "N", value_parser = count)]
+    /// Steps of each task that is drained [default: 1]
+    #[arg(long, value_name = "N", value_parser = some)]
     pub steps: Option<u64>,
 
-    /// Submit at this rate (tasks per second) instead of as fast as possible
-    #[arg(long, value_name = "R", value_parser = count)]
+    /// Tasks a second while the time from submit to start is measured [default: 500]
+    #[arg(long, value_name = "R", value_parser = some)]
     pub rate: Option<u64>,
 }
 
@@ -51,8 +54,98 @@ fn count(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
-pub async fn run(_args: BenchArgs, _global: &Global) -> Result<Exit, Failure> {
-    Err(Failure::new(Exit::Failed, "`windlass bench` is not built yet", "use a later version"))
+/// Like `count`, but not none at all.
+fn some(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err("give it 1 at the least".to_owned()),
+        number => Ok(number),
+    }
+}
+
+pub async fn run(args: BenchArgs, global: &Global) -> Result<Exit, Failure> {
+    let out = Out::new(global);
+    if cfg!(debug_assertions) {
+        out.say("note: a debug build is several times slower than a release build");
+    }
+    let wanted = Wanted {
+        tasks: args.tasks,
+        payload: args.payload,
+        store: args.store,
+        backlog: args.backlog.unwrap_or(0),
+        steps: args.steps.unwrap_or(1),
+        rate: args.rate.unwrap_or(500),
+    };
+    let say = |text: &str| out.say(text);
+    let report = tokio::select! {
+        report = bench::run(&wanted, &say) => report.map_err(failed)?,
+        _ = tokio::signal::ctrl_c() => return Err(interrupted()),
+    };
+    match out.format {
+        Format::Table => table(&out, &report)?,
+        _ => out.line(&report.json().to_string())?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The process that is measured; it ends when `run` does.
+pub(super) async fn node() -> Result<Exit, Failure> {
+    bench::node().await.map_err(failed).map(|()| Exit::Ok)
+}
+
+fn interrupted() -> Failure {
+    let hint = "a store given with --store keeps what was submitted";
+    Failure::new(Exit::Interrupted, "interrupted", hint)
+}
+
+fn table(out: &Out, report: &Report) -> Result<(), Failure> {
+    let titles = ["NAME", "FIGURE", "UNIT", "RATIO", "GOAL", "WHAT"];
+    out.write(&out.grid(&titles, report.figures.iter().map(row).collect()))?;
+    let fact = |name: &str| super::fields::plain(&report.facts[name]);
+    out.line(&format!(
+        "\nwindlass {} ({} build), store {}, {} cores, payload {} bytes, backlog {}.\n\
+         The measured node is a process of its own; its clients share the machine with it.\n\
+         Ratios are to another figure of the same run; compare figures of one machine only.",
+        fact("version"),
+        fact("build"),
+        fact("store"),
+        fact("cores"),
+        fact("payload"),
+        fact("backlog"),
+    ))
+}
+
+fn row(figure: &Figure) -> Vec<Cell> {
+    let ratio = match (figure.beside, figure.ratio()) {
+        (Some((name, _)), Some(ratio)) => format!("{ratio:.2} of {name}"),
+        _ => "-".to_owned(),
+    };
+    let goal = match figure.goal {
+        Some(Goal::Ratio(least)) => format!(">= {least} of it"),
+        Some(Goal::Below(most)) => format!("< {most}"),
+        None => "-".to_owned(),
+    };
+    let goal = match figure.met() {
+        Some(true) => Cell::toned(format!("{goal}, met"), Tone::Good),
+        Some(false) => Cell::toned(format!("{goal}, missed"), Tone::Bad),
+        None => Cell::new(goal),
+    };
+    vec![
+        Cell::new(figure.name),
+        Cell::new(shown(figure.value)),
+        Cell::new(figure.unit),
+        Cell::new(ratio),
+        goal,
+        Cell::new(&figure.meaning),
+    ]
+}
+
+/// Digits that mean something.
+fn shown(value: f64) -> String {
+    match value {
+        v if v >= 1000.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
 }
 
 #[cfg(test)]

@@ -108,6 +108,9 @@ enum Command {
     /// Ends the processes of handlers when their node is gone; started by `serve`
     #[command(hide = true)]
     Guard,
+    /// The node that `bench` measures; started by `bench`
+    #[command(hide = true)]
+    BenchNode,
 }
 
 /// Reads the arguments of the process, does what they say, and ends.
@@ -152,7 +155,7 @@ fn guard() -> ExitCode {
 /// One thread is enough to talk to a server, and starts faster.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     let mut builder = match command {
-        Command::Dev(_) | Command::Serve(_) | Command::Bench(_) => Builder::new_multi_thread(),
+        Command::Dev(_) | Command::Serve(_) | Command::BenchNode => Builder::new_multi_thread(),
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()
@@ -165,6 +168,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Dev(args) => dev::run(args, global).await,
         Command::Serve(args) => serve::run(args, global).await,
         Command::Bench(args) => bench::run(args, global).await,
+        Command::BenchNode => bench::node().await,
         command => tokio::select! {
             biased;
             outcome = ask(command, global) => outcome,
@@ -187,7 +191,12 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Audit(command) => audit::run(command, global).await,
         Command::Completion(args) => about::completion(&args, global),
         Command::Version => about::version(global),
-        Command::Dev(_) | Command::Serve(_) | Command::Bench(_) | Command::Guard => Ok(Exit::Ok),
+        // Answered before.
+        Command::Dev(_)
+        | Command::Serve(_)
+        | Command::Bench(_)
+        | Command::BenchNode
+        | Command::Guard => Ok(Exit::Ok),
     }
 }
 
