@@ -328,6 +328,20 @@ impl Extras {
     }
 }
 
+/// The trace's id in a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, not
+/// all zeros.
+pub fn trace_id(traceparent: &str) -> Option<&str> {
+    let hex = |part: &str, len: usize| {
+        part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let id = |part: &str, len: usize| hex(part, len) && part.bytes().any(|b| b != b'0');
+    let mut parts = traceparent.split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let fits = version == "00" && id(trace, 32) && id(span, 16) && hex(flags, 2);
+    (fits && parts.next().is_none()).then_some(trace)
+}
+
 /// Refuses a payload that is too large, and `null`, which is none.
 pub fn check_payload(payload: &Json, payload_max: usize) -> Result<()> {
     check_payload_size(payload.as_str().len(), payload_max)?;
@@ -418,13 +432,9 @@ impl Task {
         self.extras.as_ref()?.labels.get(name).map(String::as_str)
     }
 
-    /// The trace it belongs to: the second part of a W3C `traceparent`.
+    /// The trace it belongs to.
     pub fn trace_id(&self) -> Option<&str> {
-        let mut parts = self.extras.as_ref()?.trace.as_deref()?.split('-');
-        let (_version, id) = (parts.next()?, parts.next()?);
-        let hex = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
-        // All zero is how the format says that there is none.
-        (hex && id.bytes().any(|b| b != b'0')).then_some(id)
+        trace_id(self.extras.as_ref()?.trace.as_deref()?)
     }
 
     /// The declared plan, if the task was submitted with one.
@@ -485,6 +495,26 @@ mod tests {
     }
 
     const T: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    #[test]
+    fn only_a_w3c_traceparent_has_a_trace_id() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let whole = format!("00-{trace}-00f067aa0ba902b7-01");
+        assert_eq!(trace_id(&whole), Some(trace));
+        let zeros = "0".repeat(32);
+        for bad in [
+            String::new(),
+            trace.to_owned(),
+            format!("{whole}-00"),
+            whole.to_uppercase(),
+            whole.replacen("00-", "ff-", 1),
+            whole.replace(trace, &zeros),
+            whole.replace("00f067aa0ba902b7", &zeros[..16]),
+            whole.replace("-01", "-1"),
+        ] {
+            assert_eq!(trace_id(&bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn a_trace_is_known_by_its_traceparent() {

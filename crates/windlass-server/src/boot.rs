@@ -142,4 +142,8 @@ impl StepHandler for Configured {
     fn timeout(&self) -> Option<Duration> {
         self.timeout.or_else(|| self.handler.timeout())
     }
+
+    fn stopping(&self) -> Duration {
+        self.handler.stopping()
+    }
 }

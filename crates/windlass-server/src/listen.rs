@@ -24,10 +24,14 @@ use tower::Service;
 
 /// A header must have come within this time.
 const HEADER_TIME: Duration = Duration::from_secs(10);
+/// So many bytes tell the protocol: the preface of HTTP/2.
+const FIRST_BYTES: usize = 24;
 /// All headers together.
 const HEADERS_MAX: usize = 64 * 1024;
 /// A client that takes nothing of its answer for this long is cut off.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// A condition that lasts is told of this often.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 /// More wait until one is closed.
 const CONNECTIONS_MAX: usize = 10_000;
 /// How long answers under way may take after a stop was asked for.
@@ -44,6 +48,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     let closing = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
+    let mut told = None;
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &room) => accepted,
@@ -53,7 +58,10 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of files, mostly: those that are open will close.
-                tracing::warn!(%error, "a connection could not be taken");
+                if told.is_none_or(|at: Instant| at.elapsed() > TELL_EVERY) {
+                    tracing::warn!(%error, "connections cannot be taken");
+                    told = Some(Instant::now());
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -93,16 +101,21 @@ async fn accept(
     Ok((stream, peer, place))
 }
 
-/// A stream that gives up on a peer that takes nothing.
+/// A stream that gives up on a peer that says nothing at first, or takes nothing.
 struct Patient {
     stream: TcpStream,
+    /// Running until the first bytes have come: before those nobody else watches
+    /// the time, because it is not known yet which protocol they will be.
+    silent: Option<Pin<Box<Sleep>>>,
+    heard: usize,
     /// Running while a write waits.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
     fn new(stream: TcpStream) -> Self {
-        Patient { stream, until: None }
+        let silent = Some(Box::pin(tokio::time::sleep(HEADER_TIME)));
+        Patient { stream, silent, heard: 0, until: None }
     }
 
     fn judged<T>(
@@ -129,7 +142,17 @@ impl AsyncRead for Patient {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let this = &mut *self;
+        let Some(silent) = &mut this.silent else { return polled };
+        this.heard += buf.filled().len() - before;
+        if this.heard >= FIRST_BYTES {
+            this.silent = None;
+        } else if polled.is_pending() && silent.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        polled
     }
 }
 

@@ -17,6 +17,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use windlass::{Builder, Engine, Error, Result, StepHandler};
 
+const DIGEST_EVERY: Duration = Duration::from_secs(5);
+/// More than the listener takes connections, with room for the rest.
+const FILES: u64 = 16_384;
+
 /// A node that works.
 #[derive(Debug)]
 pub struct Server {
@@ -26,6 +30,7 @@ pub struct Server {
     grace: Duration,
     close: oneshot::Sender<()>,
     listening: tokio::task::JoinHandle<()>,
+    digesting: tokio::task::JoinHandle<()>,
 }
 
 /// What asks the process to end: SIGTERM and SIGINT. They are heard from the
@@ -68,7 +73,9 @@ pub enum Ended {
 impl Server {
     /// Starts a node. `more` may add kinds of its own.
     pub async fn start(config: &Config, more: impl FnOnce(Builder) -> Builder) -> Result<Server> {
+        take_more_files();
         let meter = api::install_meter()?;
+        let digesting = tokio::spawn(digest(meter.clone()));
         let listener = bind(config.server.listen.0).await?;
         let at = listener.local_addr().map_err(|e| cannot_listen(config.server.listen.0, &e))?;
         let url = config.store.url.expose();
@@ -96,7 +103,7 @@ impl Server {
         let closed = async { closed.await.unwrap_or_default() };
         let listening = tokio::spawn(listen::serve(listener, api::router(app, page), closed));
         tracing::info!(listen = %at, node = %engine.status().node, "ready");
-        Ok(Server { engine, at, grace: config.shutdown.grace, close, listening })
+        Ok(Server { engine, at, grace: config.shutdown.grace, close, listening, digesting })
     }
 
     /// Works until a signal comes, then ends: running tasks may finish for the
@@ -117,8 +124,32 @@ impl Server {
         // Whoever waits for an answer gets it; the receiver is there until then.
         let _ = self.close.send(());
         let _ = self.listening.await;
+        self.digesting.abort();
         tracing::info!("stopped");
         result.map(|()| ended)
+    }
+}
+
+/// Connections and handlers need files, and the usual limit is far below what
+/// the system allows.
+fn take_more_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(FILES, |most| most.min(FILES));
+    if current.is_some_and(|now| now < wanted) {
+        let limit = Rlimit { current: Some(wanted), maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit on open files stays at {current:?}");
+        }
+    }
+}
+
+/// Samples are digested whether or not somebody scrapes them.
+async fn digest(meter: api::Meter) {
+    let mut every = tokio::time::interval(DIGEST_EVERY);
+    loop {
+        every.tick().await;
+        meter.digest();
     }
 }
 

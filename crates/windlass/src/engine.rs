@@ -431,7 +431,10 @@ impl Engine {
             let write = run.ending(Outcome::Release);
             parts.recorder.end(run, write).await;
         }
-        let flushed = parts.clock.uptime() + FLUSH_FOR;
+        // What was judged before, by its time, may still be ending what it started.
+        let ending = parts.held.all().iter().map(|run| run.needs_to_stop()).max();
+        let ending = ending.unwrap_or_default() + STUCK_AFTER;
+        let flushed = parts.clock.uptime() + FLUSH_FOR.max(ending + FLUSH_FOR / 2);
         if !self.idle_by(flushed).await {
             tracing::error!(held = parts.held.len(), "the store did not take everything back");
         }

@@ -68,7 +68,6 @@ pub use registry::{StepCall, StepHandler, TaskKind};
 pub use said::{TaskError, bad_output, fail, fatal, retryable, skip, snooze, unknown};
 pub use settings::{KindOptions, Pool, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
 pub use submit::{Submission, SubmissionIn, Uncommitted};
-pub use trace::trace_id;
 pub use tried::StepLog;
 pub use windlass_backends::CallerTx;
 pub use windlass_core as core;
@@ -86,7 +85,7 @@ pub use windlass_core::store::{
     Actor, AuditRow, DeadLetter, NodeChange, NodeInfo, Page, Query, QueueChange, QueueInfo, Reader,
     Stats,
 };
-pub use windlass_core::task::{Kind, Progress, QueueName, Task};
+pub use windlass_core::task::{Kind, Progress, QueueName, Task, trace_id};
 pub use windlass_core::{Code, Error, ErrorKind, Result};
 
 /// For programs that share the engine's SQLite file; see [`Engine::submit_in`].

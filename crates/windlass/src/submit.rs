@@ -10,7 +10,6 @@ use crate::meters::Pair;
 use crate::parts::Parts;
 use crate::registry::{Registry, TaskKind};
 use crate::settings::UnknownKinds;
-use crate::trace::trace_id;
 use crate::wake::Wake;
 use serde::Serialize;
 use std::future::{Future, IntoFuture};
@@ -27,7 +26,9 @@ use windlass_core::json::Json;
 use windlass_core::retry::Exponential;
 use windlass_core::state::State;
 use windlass_core::store::{BoxFuture, Submit, Submitted};
-use windlass_core::task::{ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Task, Unique};
+use windlass_core::task::{
+    ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Task, Unique, trace_id,
+};
 
 /// What is said about a task before it has an id.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use tracing::Span;
 use windlass_core::lease::LeaseKey;
 use windlass_core::settle::Settlement;
 use windlass_core::state::State;
-use windlass_core::task::Task;
+use windlass_core::task::{Task, trace_id};
 
 /// The span of one attempt.
 pub(crate) fn task_span(task: &Task, lease: &LeaseKey) -> Span {
@@ -34,20 +34,6 @@ pub(crate) fn step_span(step: &str) -> Span {
     tracing::info_span!(target: "windlass::task", "step", step)
 }
 
-/// The trace's id in a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, not
-/// all zeros.
-pub fn trace_id(traceparent: &str) -> Option<&str> {
-    let hex = |part: &str, len: usize| {
-        part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let id = |part: &str, len: usize| hex(part, len) && part.bytes().any(|b| b != b'0');
-    let mut parts = traceparent.split('-');
-    let (version, trace, span, flags) =
-        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let fits = version == "00" && id(trace, 32) && id(span, 16) && hex(flags, 2);
-    (fits && parts.next().is_none()).then_some(trace)
-}
-
 /// One line for an attempt that has ended. A node that logs at INFO writes
 /// nothing about tasks that complete.
 pub(crate) fn tell_end(run: &Run, settlement: &Settlement, state: State, took: Duration) {
@@ -66,30 +52,5 @@ pub(crate) fn tell_end(run: &Run, settlement: &Settlement, state: State, took: D
         State::Failed => line!(warn),
         State::Retrying => line!(info),
         _ => line!(debug),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::trace_id;
-
-    #[test]
-    fn only_a_w3c_traceparent_has_a_trace_id() {
-        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let whole = format!("00-{trace}-00f067aa0ba902b7-01");
-        assert_eq!(trace_id(&whole), Some(trace));
-        let zeros = "0".repeat(32);
-        for bad in [
-            String::new(),
-            trace.to_owned(),
-            format!("{whole}-00"),
-            whole.to_uppercase(),
-            whole.replacen("00-", "ff-", 1),
-            whole.replace(trace, &zeros),
-            whole.replace("00f067aa0ba902b7", &zeros[..16]),
-            whole.replace("-01", "-1"),
-        ] {
-            assert_eq!(trace_id(&bad), None, "{bad}");
-        }
     }
 }

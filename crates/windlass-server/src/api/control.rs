@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,8 +78,14 @@ pub(super) struct Requeue {
     /// Run again from this step on.
     from_step: Option<String>,
     /// Instead of the old payload.
+    #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Object>)]
     payload: Option<Box<RawValue>>,
+}
+
+/// `null` is told apart from nothing, so that it can be refused.
+fn present<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(d).map(Some)
 }
 
 impl Requeue {

@@ -7,7 +7,7 @@ use super::control::{Caller, Requeue, change};
 use super::input::{Object, Params, parse_or_default, task_id};
 use super::problem::{Answer, Problem, ProblemBody};
 use super::submit::small_body;
-use super::tasks::{check_limit, filter_of};
+use super::tasks::{PAGE_BYTES, check_limit, filter_of};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
@@ -21,11 +21,13 @@ use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use windlass::core::cause::normalise;
 use windlass::core::filter::Filter;
-use windlass::core::store::{PAGE_MAX, Page};
+use windlass::core::store::Page;
 use windlass::{DeadLetter, Json as JsonText, Query, TaskChange, TaskId, Timestamp};
 
-/// Grouping and exporting look at so many at the most.
+/// Grouping looks at so many at the most.
 const GROUP_MAX: usize = 10_000;
+/// How many are taken from the store at once: each may be a megabyte.
+const AT_ONCE: usize = 50;
 
 /// One failed task.
 #[derive(ToSchema)]
@@ -121,12 +123,13 @@ pub(super) async fn list(
     }
     let cursor = params.cursor.as_deref();
     let before = cursor.map(|c| app.cursors.read("dead-letters", &params.q, c)).transpose()?;
-    let page = page(&app, &filter, before, params.limit).await?;
+    let page = whole_page(&app, &filter, before, params.limit).await?;
     let next_cursor = page.next.map(|last| app.cursors.make("dead-letters", &params.q, last));
     let items = Some(page.items.iter().map(DeadLetter::to_json).collect());
     Ok(Json(DeadPage { items, groups: None, next_cursor }))
 }
 
+/// One page of the store's.
 async fn page(
     app: &App,
     filter: &Filter,
@@ -137,11 +140,33 @@ async fn page(
     Ok(app.engine.dead_letters(query).await?)
 }
 
+/// A page of the list, in pieces: it ends early when its payloads are large.
+async fn whole_page(
+    app: &App,
+    filter: &Filter,
+    before: Option<TaskId>,
+    limit: usize,
+) -> Answer<Page<DeadLetter>> {
+    let mut whole = Page { items: vec![], next: before };
+    let mut bytes = 0;
+    while whole.items.len() < limit && bytes < PAGE_BYTES {
+        let at_once = AT_ONCE.min(limit - whole.items.len());
+        let piece = page(app, filter, whole.next, at_once).await?;
+        bytes += piece.items.iter().map(|letter| letter.payload.as_str().len()).sum::<usize>();
+        whole.items.extend(piece.items);
+        whole.next = piece.next;
+        if whole.next.is_none() {
+            break;
+        }
+    }
+    Ok(whole)
+}
+
 async fn groups(app: &App, filter: Filter) -> Answer<Vec<Group>> {
     let mut groups: HashMap<String, Group> = HashMap::new();
     let (mut seen, mut before) = (0, None);
     loop {
-        let page = page(app, &filter, before, PAGE_MAX).await?;
+        let page = page(app, &filter, before, AT_ONCE).await?;
         seen += page.items.len();
         for letter in page.items {
             let cause = normalise(&letter.message);
@@ -187,7 +212,7 @@ pub(super) async fn export(
     Params(params): Params<ExportParams>,
 ) -> Answer<Response> {
     let filter = filter_of(&params.q)?;
-    let first = page(&app, &filter, None, PAGE_MAX).await?;
+    let first = page(&app, &filter, None, AT_ONCE).await?;
     let pages = stream::unfold(Some((app, filter, first)), |state| async move {
         let (app, filter, page) = state?;
         let mut text = String::new();
@@ -197,7 +222,7 @@ pub(super) async fn export(
         }
         let next = match page.next {
             None => None,
-            Some(before) => match self::page(&app, &filter, Some(before), PAGE_MAX).await {
+            Some(before) => match self::page(&app, &filter, Some(before), AT_ONCE).await {
                 Ok(page) => Some((app, filter, page)),
                 // The status is sent: breaking off is the only way to say it.
                 Err(_) => return Some((Err(std::io::Error::other("the store failed")), None)),
@@ -221,13 +246,16 @@ pub(super) async fn one(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
 ) -> Answer<Json<JsonText>> {
-    let id = task_id(&id)?;
-    let page = page(&app, &filter_of(&format!("id:{id}"))?, None, 1).await?;
-    let letter = page.items.first().ok_or_else(|| {
+    Ok(Json(find(&app, &id).await?.to_json()))
+}
+
+async fn find(app: &App, id: &str) -> Answer<DeadLetter> {
+    let id = task_id(id)?;
+    let page = page(app, &filter_of(&format!("id:{id}"))?, None, 1).await?;
+    page.items.into_iter().next().ok_or_else(|| {
         Problem::not_found(format!("{id} has no dead letter"))
             .hint("GET /v1/dead-letters lists them; a requeued or discarded one is gone")
-    })?;
-    Ok(Json(letter.to_json()))
+    })
 }
 
 /// Sends a dead letter again, with another payload if wished
@@ -249,6 +277,7 @@ pub(super) async fn requeue(
     let text = small_body(&headers, body, &app).await?;
     let Object(requeue): Object<Requeue> = parse_or_default(&text)?;
     let wanted = requeue.change(app.engine.settings().payload_max)?;
+    find(&app, &id).await?;
     change(&app, &caller, &id, wanted).await
 }
 

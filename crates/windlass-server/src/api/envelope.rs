@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
+use tracing::Instrument as _;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -42,7 +43,11 @@ pub(super) async fn envelope(
 ) -> Response {
     let id = RequestId::of(request.headers());
     let mut response = match trusted(&app, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            // Lines of the log about this request carry its id.
+            let span = tracing::info_span!("request", request_id = id.0);
+            next.run(request).instrument(span).await
+        }
         Err(problem) => problem.into_response(),
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {

@@ -8,11 +8,13 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::watch;
+use windlass::core::event::EventData;
 use windlass::core::store::PAGE_MAX;
 use windlass::{Engine, Event, Position};
 
-/// How many of the newest events are kept in memory.
+/// How many of the newest events are kept in memory, and how much of their data.
 const KEPT: usize = 2000;
+const KEPT_BYTES: usize = 8 * 1024 * 1024;
 
 /// The newest events, and news of them.
 #[derive(Debug)]
@@ -27,12 +29,27 @@ struct Kept {
     /// Everything after this position is in `events`.
     after: Position,
     events: VecDeque<Arc<Event>>,
+    bytes: usize,
     following: bool,
+}
+
+impl Kept {
+    fn from(after: Position, following: bool) -> Kept {
+        Kept { after, events: VecDeque::new(), bytes: 0, following }
+    }
+}
+
+/// Results are the one thing in an event that can be large.
+fn size_of(event: &Event) -> usize {
+    match &event.data {
+        EventData::Result(json) | EventData::Json(json) => json.as_str().len(),
+        EventData::None | EventData::Started { .. } => 0,
+    }
 }
 
 impl Feed {
     pub(super) fn of(engine: &Engine) -> Arc<Feed> {
-        let kept = Kept { after: Position::START, events: VecDeque::new(), following: false };
+        let kept = Kept::from(Position::START, false);
         let newest = watch::Sender::new(Position::START);
         Arc::new(Feed { kept: Mutex::new(kept), newest, engine: engine.clone() })
     }
@@ -54,7 +71,7 @@ impl Feed {
         if kept.following {
             return;
         }
-        *kept = Kept { after: newest, events: VecDeque::new(), following: true };
+        *kept = Kept::from(newest, true);
         let feed = Arc::clone(self);
         tokio::spawn(async move { feed.read_on(newest).await });
     }
@@ -68,7 +85,7 @@ impl Feed {
                 () = self.newest.closed() => {
                     let mut kept = self.kept.lock();
                     if self.newest.receiver_count() == 0 {
-                        kept.following = false;
+                        *kept = Kept::from(Position(i64::MAX), false);
                         return;
                     }
                     continue;
@@ -85,7 +102,7 @@ impl Feed {
         }
     }
 
-    /// The engine has stopped: clients hear it by an unchanged position.
+    /// The engine has stopped: clients are woken and see that nobody follows.
     fn end(&self) {
         self.kept.lock().following = false;
         self.newest.send_modify(|_| {});
@@ -93,11 +110,12 @@ impl Feed {
 
     fn keep(&self, events: Vec<Event>) {
         let mut kept = self.kept.lock();
+        kept.bytes += events.iter().map(size_of).sum::<usize>();
         kept.events.extend(events.into_iter().map(Arc::new));
-        while kept.events.len() > KEPT {
-            if let Some(old) = kept.events.pop_front() {
-                kept.after = old.position;
-            }
+        while kept.events.len() > KEPT || (kept.bytes > KEPT_BYTES && kept.events.len() > 1) {
+            let Some(old) = kept.events.pop_front() else { break };
+            kept.bytes -= size_of(&old);
+            kept.after = old.position;
         }
         if let Some(newest) = kept.events.back().map(|e| e.position) {
             drop(kept);
@@ -128,7 +146,7 @@ impl Client {
     /// The next events, at least one; `None` once the engine has stopped.
     pub(super) async fn next(&mut self) -> Option<windlass::Result<Vec<Arc<Event>>>> {
         loop {
-            let seen = *self.news.borrow_and_update();
+            self.news.borrow_and_update();
             let events = match self.feed.in_memory(self.after) {
                 Some(events) => events,
                 None => match self.feed.engine.reader().events(self.after, PAGE_MAX).await {
@@ -140,11 +158,11 @@ impl Client {
                 self.after = last.position;
                 return Some(Ok(events));
             }
-            self.news.changed().await.ok()?;
-            let stopped = *self.news.borrow() == seen && !self.feed.kept.lock().following;
-            if stopped {
+            // Looked at after the news was taken as seen, so an end is never missed.
+            if !self.feed.kept.lock().following {
                 return None;
             }
+            self.news.changed().await.ok()?;
         }
     }
 }

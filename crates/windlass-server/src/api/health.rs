@@ -52,7 +52,7 @@ struct Part {
 #[utoipa::path(
     get, path = "/readyz", tag = "server", params(ReadyParams),
     responses(
-        (status = 200, body = Readiness, description = "Ready; without `verbose` only the word"),
+        (status = 200, body = Readiness, description = "Ready; `parts` are told with `verbose`"),
         (status = 503, body = Readiness, description = "Not ready"),
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
     )

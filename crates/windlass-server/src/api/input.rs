@@ -18,11 +18,14 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use windlass::core::id::DeadId;
 use windlass::{NodeId, TaskId};
 
 /// A body that sends nothing for this long is given up.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// However steadily it comes, a body must have come within this time.
+const BODY_TIME: Duration = Duration::from_secs(120);
 /// Deepest nesting of a JSON document. What is stored is wrapped a few levels
 /// deeper when it is shown, and common parsers stop at 128.
 const DEPTH_MAX: usize = 100;
@@ -48,9 +51,14 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Ans
     }
     // Not more than was announced, so that large announcements cost nothing.
     let mut bytes = Vec::with_capacity(said.unwrap_or(0).min(64 * 1024));
+    let last = Instant::now() + BODY_TIME;
     loop {
-        let Ok(frame) = tokio::time::timeout(BODY_PATIENCE, body.frame()).await else {
-            let detail = format!("nothing more of the body came for {BODY_PATIENCE:?}");
+        let until = last.min(Instant::now() + BODY_PATIENCE);
+        let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
+            let detail = match until == last {
+                true => format!("the body was not there within {BODY_TIME:?}"),
+                false => format!("nothing more of the body came for {BODY_PATIENCE:?}"),
+            };
             let problem = Problem::new(ProblemCode::BadJson, detail);
             return Err(problem.status(StatusCode::REQUEST_TIMEOUT));
         };

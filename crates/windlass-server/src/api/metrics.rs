@@ -33,6 +33,14 @@ impl std::fmt::Debug for Meter {
     }
 }
 
+impl Meter {
+    /// Digests what was counted since the last time. Somebody must do it now and
+    /// then: without it, samples that nobody asks for pile up.
+    pub fn digest(&self) {
+        self.0.run_upkeep();
+    }
+}
+
 /// Makes this process count. Once, before the engine starts.
 pub fn install() -> windlass::Result<Meter> {
     let failed = |e: &dyn std::fmt::Display| {

@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use windlass::core::clock::parse_duration;
 use windlass::core::filter::Filter;
@@ -30,6 +30,12 @@ const ENDING_AMONG: usize = 10_000;
 const ENDING_MIN: usize = 6;
 /// A page of the store may be empty while there is more: so many are looked at.
 const LOOKS_MAX: usize = 40;
+/// How many tasks are taken from the store at once: each may be megabytes.
+const AT_ONCE: usize = 25;
+/// A page ends when its tasks have so many bytes.
+pub(super) const PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// Counting takes so long at the most.
+const COUNT_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -60,7 +66,8 @@ pub(super) struct TaskPage {
     items: Vec<TaskView>,
     /// Absent on the last page.
     next_cursor: Option<String>,
-    /// Only when asked for; 10,000 means that many or more.
+    /// Only when asked for; 10,000 means that many or more. A filter that hardly
+    /// matches is counted for five seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<usize>,
 }
@@ -120,27 +127,37 @@ pub(super) async fn page(
     mut before: Option<TaskId>,
     limit: usize,
 ) -> Answer<(Vec<Task>, Option<TaskId>)> {
-    let mut items = vec![];
-    for _ in 0..LOOKS_MAX {
-        let query = Query { filter: filter.clone(), before, limit: limit - items.len() };
+    let (mut items, mut bytes, mut empty) = (vec![], 0, 0);
+    while items.len() < limit && bytes < PAGE_BYTES && empty < LOOKS_MAX {
+        let at_once = AT_ONCE.min(limit - items.len());
+        let query = Query { filter: filter.clone(), before, limit: at_once };
         let page = app.reader().tasks(query, app.engine.now()).await?;
+        bytes += page.items.iter().map(size_of).sum::<usize>();
+        empty += usize::from(page.items.is_empty());
         items.extend(page.items);
         before = page.next;
-        if before.is_none() || items.len() >= limit {
+        if before.is_none() {
             break;
         }
     }
     Ok((items, before))
 }
 
+fn size_of(task: &Task) -> usize {
+    let result = task.standing.result.as_ref().map_or(0, |json| json.as_str().len());
+    task.payload.as_str().len() + result
+}
+
+/// What a filter that hardly matches would walk the whole store for is counted
+/// as far as the time reaches.
 async fn count(app: &App, filter: Filter) -> Answer<usize> {
-    let (mut total, mut before) = (0, None);
+    let (mut total, mut before, began) = (0, None, Instant::now());
     loop {
-        let query = Query { filter: filter.clone(), before, limit: PAGE_MAX };
+        let query = Query { filter: filter.clone(), before, limit: 4 * AT_ONCE };
         let page = app.reader().tasks(query, app.engine.now()).await?;
         total += page.items.len();
         before = page.next;
-        if before.is_none() || total >= COUNT_MAX {
+        if before.is_none() || total >= COUNT_MAX || began.elapsed() > COUNT_TIME {
             return Ok(total.min(COUNT_MAX));
         }
     }
@@ -158,11 +175,13 @@ async fn ending_with(
     }
     let ending = ending.to_ascii_lowercase();
     let (mut found, mut seen, mut before) = (vec![], 0, None);
+    let now = app.engine.now();
     while seen < ENDING_AMONG && found.len() < limit {
-        let query = Query { filter: filter.clone(), before, limit: PAGE_MAX };
-        let page = app.reader().tasks(query, app.engine.now()).await?;
+        let query = Query { filter: Filter::default(), before, limit: 4 * AT_ONCE };
+        let page = app.reader().tasks(query, now).await?;
         seen += page.items.len();
-        found.extend(page.items.into_iter().filter(|t| t.id.to_string().ends_with(&ending)));
+        let fits = |t: &Task| t.id.to_string().ends_with(&ending) && filter.matches(t, now);
+        found.extend(page.items.into_iter().filter(fits));
         before = page.next;
         if before.is_none() {
             break;

@@ -15,7 +15,7 @@ use windlass::core::clock::format_duration;
 use windlass::core::outcome::{Failure, WaitingOn};
 use windlass::core::store::{Attempt, AttemptEnd, NodeInfo, QueueInfo, Stage};
 use windlass::core::task::Unique;
-use windlass::{Json, Progress, State, Task, Timestamp, trace_id};
+use windlass::{Json, Progress, State, Task, Timestamp};
 
 /// The states of a task.
 #[derive(Debug, Serialize, ToSchema)]
@@ -247,7 +247,7 @@ pub(super) async fn task(app: &App, task: Task) -> Answer<TaskView> {
         node: standing.node.map(|n| n.to_string()),
         user_id: extras.user_id,
         correlation_id: extras.correlation_id,
-        trace_id: extras.trace.as_deref().and_then(trace_id).map(str::to_owned),
+        trace_id: task.trace_id().map(str::to_owned),
         version: standing.version.0,
     })
 }
@@ -256,7 +256,7 @@ pub(super) async fn task(app: &App, task: Task) -> Answer<TaskView> {
 /// something and has not completed needs a look at its checkpoint.
 async fn advance(app: &App, task: &Task, steps: &[String]) -> Answer<(usize, Map<String, Value>)> {
     let standing = &task.standing;
-    if standing.state == State::Completed {
+    if matches!(standing.state, State::Completed | State::CompletedWithErrors) {
         let result = standing.result.as_ref().filter(|_| !steps.is_empty());
         let context = result.and_then(|json| json.to().ok()).unwrap_or_default();
         return Ok((steps.len(), context));

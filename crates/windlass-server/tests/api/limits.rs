@@ -95,6 +95,19 @@ async fn a_header_that_never_ends_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_connection_that_says_nothing_is_cut_off() {
+    let place = Place::new().await;
+    for first in [&b""[..], b"PRI * HT"] {
+        let mut silent = TcpStream::connect(place.at).await.expect("a connection");
+        silent.write_all(first).await.expect("sent");
+        let mut text = vec![];
+        let read = tokio::time::timeout(Duration::from_secs(60), silent.read_to_end(&mut text));
+        let _ = read.await.expect("the server gives up");
+        assert!(!String::from_utf8_lossy(&text).contains("200 OK"));
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_stands_still_is_given_up() {
     let place = Place::new().await;
     let mut slow = TcpStream::connect(place.at).await.expect("a connection");

@@ -79,3 +79,25 @@ fn an_idle_server_ends_at_once() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }
+
+/// A handler that traps SIGTERM has time to say good-bye before its try ends.
+#[test]
+fn a_handler_over_its_time_hears_of_it_first() {
+    let folder = Folder::new();
+    folder.write(
+        "slow.sh",
+        "trap 'echo bye > said; exit 1' TERM\ntouch began\nwhile :; do sleep 0.05; done\n",
+    );
+    folder.write(
+        "windlass.toml",
+        "[handlers.slow]\nexec = [\"sh\", \"slow.sh\"]\ntimeout = \"3s\"\n\
+         [kinds.slow]\nretry = { retries = 0, first = \"1s\", factor = 1.0, cap = \"1s\" }\n\
+         step_retry = { retries = 0, first = \"1s\", factor = 1.0, cap = \"1s\" }\n",
+    );
+    let server = Server::serve(folder);
+    let id = server.submit(&["slow"]);
+    server.run(&["task", "wait", &id]).fails(10);
+    assert_eq!(server.task(&id)["failure"]["class"], "timeout");
+    assert!(server.folder.file("began").exists(), "it never began");
+    assert!(server.folder.file("said").exists(), "it was killed without a word");
+}

@@ -3,7 +3,7 @@
 //! sent and is told by its number. Reading happens on a thread of its own and is
 //! never more than two batches ahead of sending.
 
-use crate::cli::client::{Call, Client};
+use crate::cli::client::{Call, Client, Repeat};
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::fields;
 use crate::cli::global::{Format, Global};
@@ -83,10 +83,15 @@ fn unreadable(why: &str) -> Failure {
 
 /// Says how far it came: what was sent stays sent.
 fn told(failure: Failure, sent: usize) -> Failure {
-    let message = match sent {
-        0 => format!("{}\nnothing was submitted", failure.message),
-        _ => format!("{}\n{sent} tasks were submitted before", failure.message),
+    let before = match (sent, failure.code) {
+        // No answer is no refusal.
+        (_, Exit::Unreachable) => {
+            format!("{sent} tasks were submitted before; those of the last request may be, too")
+        }
+        (0, _) => "nothing was submitted".to_owned(),
+        _ => format!("{sent} tasks were submitted before"),
     };
+    let message = format!("{}\n{before}", failure.message);
     Failure { message, code: if sent == 0 { failure.code } else { Exit::Partly }, ..failure }
 }
 
@@ -140,7 +145,12 @@ fn read_line(line: &[u8], number: usize) -> Result<Option<Value>, Failure> {
 }
 
 async fn send(client: &Client, batch: Batch) -> Result<Vec<String>, Failure> {
-    let call = Call::post(&["v1", "tasks", "bulk"]).body(json!({"tasks": batch.tasks}));
+    // A repeat of the request must not become a second thousand of tasks.
+    let key = format!("cli-{:032x}", rand::random::<u128>());
+    let call = Call::post(&["v1", "tasks", "bulk"])
+        .body(json!({"tasks": batch.tasks}))
+        .header("idempotency-key", &key)
+        .repeat(Repeat::Safe);
     let answer = client.body(call).await.map_err(|f| name_lines(f, &batch.lines))?;
     let ids = answer.get("ids").and_then(Value::as_array).into_iter().flatten();
     Ok(ids.filter_map(Value::as_str).map(str::to_owned).collect())
