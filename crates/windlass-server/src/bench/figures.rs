@@ -18,7 +18,9 @@ pub struct Figure {
     pub name: &'static str,
     pub value: f64,
     pub unit: &'static str,
-    /// Name and value of the figure of this run that it is compared with.
+    /// The figure of this run that it is compared with, and the ratio to it: the
+    /// median of the rounds, since two rounds next to each other have the same
+    /// neighbours on the machine and two medians may not.
     pub beside: Option<(&'static str, f64)>,
     pub goal: Option<Goal>,
     /// What it is, in a few words.
@@ -35,8 +37,8 @@ impl Figure {
         Figure { name, value, unit, beside: None, goal: None, meaning: meaning.into() }
     }
 
-    pub(super) fn beside(self, name: &'static str, value: f64) -> Figure {
-        Figure { beside: Some((name, value)), ..self }
+    pub(super) fn beside(self, name: &'static str, ratio: f64) -> Figure {
+        Figure { beside: Some((name, ratio)), ..self }
     }
 
     pub(super) fn goal(self, goal: Goal) -> Figure {
@@ -44,7 +46,7 @@ impl Figure {
     }
 
     pub fn ratio(&self) -> Option<f64> {
-        self.beside.map(|(_, other)| self.value / other)
+        self.beside.map(|(_, ratio)| ratio)
     }
 
     /// Whether the goal was reached, where there is one.
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn goals_are_judged() {
-        let figure = Figure::new("a", 40.0, "/s", "").beside("b", 100.0);
+        let figure = Figure::new("a", 40.0, "/s", "").beside("b", 0.4);
         assert_eq!(figure.clone().goal(Goal::Ratio(0.5)).met(), Some(false));
         assert_eq!(figure.clone().goal(Goal::Ratio(0.4)).met(), Some(true));
         assert_eq!(figure.clone().goal(Goal::Below(50.0)).met(), Some(true));

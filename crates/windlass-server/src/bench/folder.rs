@@ -1,4 +1,5 @@
 //! A folder of the benchmark's own for the store, gone when the benchmark ends.
+//! It is made before the first node and knows nothing of what is put into it.
 
 use std::path::{Path, PathBuf};
 use windlass::{Error, Result};
