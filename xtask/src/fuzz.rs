@@ -80,7 +80,8 @@ fn tool(folder: &Path) -> Result<PathBuf, Stop> {
         return Ok(tool);
     }
     println!("installing {TOOL}");
-    if !venv_made(&venv) && !(install_python() && venv_made(&venv)) {
+    let ready = venv_made(&venv) || (install_python() && venv_made(&venv));
+    if !ready {
         let message = "`python3 -m venv` failed; install python3 and python3-venv";
         return Err(Stop::Error(message.to_owned()));
     }
