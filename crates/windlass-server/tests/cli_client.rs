@@ -270,8 +270,8 @@ async fn places_are_changed_and_drains_confirmed() {
     let ran =
         fake.run(&["queue", "set", "media", "--concurrency", "8", "--depth-max", "none"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "name:    media\npaused:  no\n"));
-    assert_eq!(fake.seen()[0].line, "PATCH /v1/queues/media");
-    assert_eq!(fake.seen()[0].body, json!({"concurrency": 8, "depth_max": null}));
+    assert_eq!(fake.seen()[1].line, "PATCH /v1/queues/media");
+    assert_eq!(fake.seen()[1].body, json!({"concurrency": 8, "depth_max": null}));
     assert_eq!(fake.run(&["queue", "drain", "media"]).await.code, 2);
     assert_eq!(fake.run(&["queue", "drain", "a/b", "-y"]).await.code, 0);
     assert_eq!(fake.lines("POST"), ["POST /v1/queues/a%2Fb/drain"]);

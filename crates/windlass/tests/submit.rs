@@ -101,7 +101,7 @@ async fn bad_submissions_are_refused_and_nothing_is_written(ground: Ground) {
     let error = engine.submit_named("job", &keys).await.expect_err("no JSON");
     seen(error, invalid, &["`job`", "JSON"]);
     let error = engine.submit(job("x".repeat(2000))).await.expect_err("too large");
-    seen(error, Code::PayloadTooLarge, &["at most 1000", "input"]);
+    seen(error, Code::PayloadTooLarge, &["at most 1000", "elsewhere"]);
     let error = engine.submit_named("job", &()).await.expect_err("null");
     seen(error, invalid, &["payload is null", "leave it out"]);
     for priority in [-11, 11] {

@@ -72,14 +72,16 @@ pub(super) async fn envelope(
 /// page it is (`Origin`) and which name led here (`Host`); both must be ours.
 fn trusted(app: &App, request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
-    let host = match headers.get(header::HOST) {
-        Some(host) => host.to_str().ok(),
-        // HTTP/2 has it in the address.
-        None => request.uri().authority().map(|a| a.as_str()),
-    };
-    let Some(host) = host else {
+    // HTTP/2 has it in the address, HTTP/1 may have it in both.
+    let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let addressed = request.uri().authority().map(|a| a.as_str());
+    let mut hosts = named.chain(addressed);
+    let Some(host) = hosts.next() else {
         return Err(Problem::new(ProblemCode::Forbidden, "the request names no host"));
     };
+    if hosts.any(|other| other != host) {
+        return Err(Problem::new(ProblemCode::Forbidden, "the request names several hosts"));
+    }
     if !is_own(app, host) {
         let detail = format!("`{host:.100}` is not a name of this server");
         return Err(Problem::new(ProblemCode::Forbidden, detail));

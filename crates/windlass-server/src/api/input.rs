@@ -40,6 +40,10 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// A whole body, at most `max` bytes.
 pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Answer<String> {
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|how| how != "identity") {
+        let detail = "bodies are taken as they are; send it without Content-Encoding";
+        return Err(Problem::field("header content-encoding", detail));
+    }
     let said = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     let said: Option<usize> = said.and_then(|v| v.parse().ok());
     if said.is_some_and(|length| length > max) {
@@ -110,6 +114,7 @@ async fn drain(body: &mut Body, most: usize) {
 /// content `invalid-fields` with a pointer.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Answer<T> {
     check_depth(text)?;
+    check_escapes(text)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
     let value = T::deserialize(serde_path_to_error::Deserializer::new(&mut reader, &mut track));
@@ -185,6 +190,32 @@ fn check_depth(text: &str) -> Answer<()> {
             b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Payloads are carried as they came, and nobody decodes their strings here.
+/// Half of a surrogate pair is no character, so no reader could do it later.
+fn check_escapes(text: &str) -> Answer<()> {
+    let unit = |at: usize| {
+        let escape = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(escape, 16).ok()
+    };
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(next) = bytes[at..].iter().position(|b| *b == b'\\') {
+        at += next;
+        let whole = match unit(at) {
+            Some(0xd800..=0xdbff) => matches!(unit(at + 6), Some(0xdc00..=0xdfff)).then_some(12),
+            Some(0xdc00..=0xdfff) => None,
+            // Another escape; the parser knows whether it is a good one.
+            _ => Some(2),
+        };
+        let Some(length) = whole else {
+            let detail = format!("byte {}: half of a surrogate pair is no character", at + 1);
+            return Err(Problem::new(ProblemCode::BadJson, detail));
+        };
+        at = (at + length).min(bytes.len());
     }
     Ok(())
 }
@@ -290,6 +321,17 @@ mod tests {
             let (code, body) = refused(text);
             assert_eq!(code, ProblemCode::InvalidFields, "{body}");
             assert_eq!(body["errors"][0]["pointer"], pointer, "{body}");
+        }
+    }
+
+    #[test]
+    fn half_a_pair_is_no_character() {
+        for bad in [r#""\ud800""#, r#""\udc00 x""#, r#""\ud800\u0041""#, r#""\ud800\\udc00""#] {
+            assert!(check_escapes(bad).is_err(), "{bad}");
+        }
+        for good in [r#""\ud83d\ude00""#, r#""\\ud800""#, r#""\n\"\u00e9""#, r#""\""#, "\\", "é\\u"]
+        {
+            assert!(check_escapes(good).is_ok(), "{good}");
         }
     }
 

@@ -106,7 +106,7 @@ impl ProblemCode {
             P::BadJson => "send one JSON document",
             P::BadFilter => "write terms like state:failed queue:media age:>1h",
             P::BadCursor => "start again without a cursor, with the same q",
-            P::InvalidFields => "correct the fields named in errors and send it again",
+            P::InvalidFields => "correct what is named here and send it again",
             P::UnknownKind => {
                 "GET /v1/kinds lists the kinds; add a handler to the configuration, or set \
                  server.unknown_kinds = \"park\""

@@ -83,7 +83,7 @@ pub(super) struct Submission<'a> {
     limit_key: Option<serde::de::IgnoredAny>,
     /// Another retry policy than the kind's.
     #[schema(value_type = Option<Retry>)]
-    retry: Option<Object<Exponential>>,
+    retry: Option<Object<Retry>>,
     #[schema(value_type = Option<TimeoutsIn>)]
     timeouts: Option<Object<Timeouts>>,
 }
@@ -101,18 +101,34 @@ struct Unique {
 }
 
 /// Delay of the n-th retry: first x factor^(n-1), at most cap, spread by jitter.
-#[derive(ToSchema)]
-#[allow(dead_code)] // Only its schema is used.
+/// What is left out is as usual: 15 retries, 5s, 2.0, 1h, 0.1.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct Retry {
-    #[schema(minimum = 0)]
-    retries: u32,
-    #[schema(example = "5s")]
-    first: String,
-    factor: f64,
-    #[schema(example = "1h")]
-    cap: String,
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
+    retries: Option<u32>,
+    #[serde(default, with = "duration_text::optional")]
+    #[schema(value_type = Option<String>, example = "5s")]
+    first: Option<Duration>,
+    factor: Option<f64>,
+    #[serde(default, with = "duration_text::optional")]
+    #[schema(value_type = Option<String>, example = "1h")]
+    cap: Option<Duration>,
     #[schema(minimum = 0, maximum = 1)]
     jitter: Option<f64>,
+}
+
+impl From<Retry> for Exponential {
+    fn from(retry: Retry) -> Self {
+        let usual = Exponential::TASK;
+        Exponential {
+            retries: retry.retries.unwrap_or(usual.retries),
+            first: retry.first.unwrap_or(usual.first),
+            factor: retry.factor.unwrap_or(usual.factor),
+            cap: retry.cap.unwrap_or(usual.cap),
+            jitter: retry.jitter.unwrap_or(usual.jitter),
+        }
+    }
 }
 
 #[derive(ToSchema)]
@@ -181,7 +197,7 @@ impl Submission<'_> {
         say!(priority, run_at, delay, deadline, parent, children_policy);
         say!(correlation_id, user_id);
         if let Some(Object(retry)) = self.retry {
-            words = words.retry(retry);
+            words = words.retry(retry.into());
         }
         if let Some(Few(steps)) = self.steps {
             words = words.steps(steps);
@@ -218,7 +234,12 @@ impl Submission<'_> {
 }
 
 fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h str>> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        let detail = format!("the header {name} stands there more than once");
+        return Err(Problem::field(format!("header {name}"), detail));
+    }
     let text = value.to_str().map_err(|_| {
         Problem::field(format!("header {name}"), format!("the header {name} is not plain text"))
     })?;

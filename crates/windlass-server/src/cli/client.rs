@@ -6,7 +6,7 @@
 use super::failure::{Exit, Failure};
 use super::fields::{clean, text};
 use super::global::Global;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
 use std::time::Duration;
@@ -101,6 +101,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
+    /// The body says that it is JSON, and is not.
+    unreadable: bool,
 }
 
 impl Answer {
@@ -149,7 +151,11 @@ impl Client {
     /// Sends; a refusal is a failure.
     pub(crate) async fn send(&self, call: Call) -> Result<Answer, Failure> {
         let answer = self.look(&call).await?;
-        if (200..300).contains(&answer.status) { Ok(answer) } else { Err(self.refusal(&answer)) }
+        match answer.status {
+            200..300 if answer.unreadable => Err(self.unreadable(&call)),
+            200..300 => Ok(answer),
+            _ => Err(self.refusal(&answer)),
+        }
     }
 
     /// Sends and returns whatever the server answers.
@@ -179,11 +185,13 @@ impl Client {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let bytes = response.bytes().await.map_err(Broken::Later)?;
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
-        let body = match bytes.len() {
-            0 => Value::Null,
-            _ => serde_json::from_slice(&bytes).unwrap_or_else(|_| text()),
+        let (body, read) = match bytes.len() {
+            0 => (Value::Null, true),
+            _ => serde_json::from_slice(&bytes).map_or_else(|_| (text(), false), |b| (b, true)),
         };
-        Ok(Answer { status, headers, body })
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let unreadable = !read && kind.is_some_and(|kind| kind.contains("json"));
+        Ok(Answer { status, headers, body, unreadable })
     }
 
     /// Opens an answer that goes on without end, such as the event feed.
@@ -206,7 +214,7 @@ impl Client {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.unwrap_or_default();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Err(self.refusal(&Answer { status, headers, body }))
+        Err(self.refusal(&Answer { status, headers, body, unreadable: false }))
     }
 
     fn request(&self, call: &Call) -> RequestBuilder {
@@ -259,6 +267,14 @@ impl Client {
         let message = format!("no server at {}: {}", self.server(), root_cause(error));
         let hint = "start one with `windlass dev`, or say where it is with --server URL";
         Failure::new(Exit::Unreachable, message, hint)
+    }
+
+    /// What cannot be read must not pass for nothing.
+    fn unreadable(&self, call: &Call) -> Failure {
+        let message =
+            format!("the answer of {} to {} is not JSON", self.server(), call.shown_path());
+        let hint = "see what it is with curl; `windlass doctor` compares versions";
+        Failure::new(Exit::Failed, message, hint)
     }
 
     pub(crate) fn cut_off(&self, error: &reqwest::Error, hint: Option<&str>) -> Failure {

@@ -11,6 +11,7 @@ use crate::config::{FileFlags, Surroundings, load};
 use crate::demo;
 use crate::server::Signals;
 use clap::Args;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -55,7 +56,8 @@ pub async fn run(args: DevArgs, global: &Global) -> Result<Exit, Failure> {
 
 /// The file in the folder, which is made when it is not there.
 fn store_in(folder: &Path) -> Result<String, Failure> {
-    std::fs::create_dir_all(folder).map_err(|e| {
+    // Payloads may be anybody's business but not everybody's.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         let message = format!("cannot make the folder {}: {e}", folder.display());
         Failure::usage(message, "name another one with --data")
     })?;

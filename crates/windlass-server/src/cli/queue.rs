@@ -143,17 +143,31 @@ pub(crate) async fn run(command: QueueCommand, global: &Global) -> Result<Exit, 
             Out::new(global).document(&queue, |out| page(out, &queue))?;
             Ok(Exit::Ok)
         }
-        QueueCommand::Pause(one) => change(global, verb(&one.name, "pause"), None, page).await,
+        QueueCommand::Pause(one) => {
+            tell_if_new(global, &one.name).await?;
+            change(global, verb(&one.name, "pause"), None, page).await
+        }
         QueueCommand::Resume(one) => change(global, verb(&one.name, "resume"), None, page).await,
         QueueCommand::Drain(one) => {
+            tell_if_new(global, &one.name).await?;
             let question = format!("drain the queue `{}`", one.name);
             change(global, verb(&one.name, "drain"), Some(question), page).await
         }
         QueueCommand::Set(args) => {
+            tell_if_new(global, &args.name).await?;
             let call = Call::patch(&["v1", "queues", &args.name]).body(settings(&args));
             change(global, call, None, page).await
         }
     }
+}
+
+/// A queue may be set up before its first task; a typing error looks the same.
+async fn tell_if_new(global: &Global, name: &str) -> Result<(), Failure> {
+    let answer = Client::new(global)?.look(&Call::get(&["v1", "queues", name])).await?;
+    if answer.status == 404 {
+        Out::new(global).say(&format!("note: no queue `{name}` was known before"));
+    }
+    Ok(())
 }
 
 fn verb(name: &str, verb: &str) -> Call {

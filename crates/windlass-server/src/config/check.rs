@@ -111,6 +111,10 @@ impl Config {
             }
             return;
         };
+        if steps.is_empty() {
+            let message = format!("kind `{name}` has no steps, so its tasks would do nothing");
+            found.errors.push(finding(&["kinds", name, "steps"], message, "name its handlers"));
+        }
         if steps.len() > STEPS_MAX {
             let message =
                 format!("kind `{name}` has {} steps; the most is {STEPS_MAX}", steps.len());
@@ -183,7 +187,6 @@ mod tests {
             c.handlers.insert("scan".to_owned(), runs("sh"));
             c.kinds.insert("ingest".to_owned(), chain(&["scan"]));
             c.kinds.insert("scan".to_owned(), KindConfig::default());
-            c.kinds.insert("nothing".to_owned(), chain(&[]));
         });
         assert_eq!(found, Findings::default());
     }

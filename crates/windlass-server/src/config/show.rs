@@ -6,7 +6,7 @@
 use super::layers::Loaded;
 use super::locate::quote;
 use super::schema::{Key, NAMED, keys_of, tables};
-use super::values::{HIDDEN, redact, sounds_secret};
+use super::values::{HIDDEN, redact};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -117,11 +117,18 @@ fn entries(loaded: &Loaded, path: &[String], table: &toml::Table) -> Vec<Entry> 
     keys_of(path).filter_map(entry).collect()
 }
 
+/// Variables that say how a program behaves, and nothing else.
+fn is_harmless(name: &str) -> bool {
+    let names = ["LANG", "LANGUAGE", "TZ", "PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONPATH"];
+    names.contains(&name) || name.starts_with("LC_")
+}
+
 /// A handler's variables without what may be secret.
 pub(super) fn env(env: &BTreeMap<String, String>) -> BTreeMap<&str, String> {
     env.iter()
         .map(|(name, value)| {
-            let value = if sounds_secret(name) { HIDDEN.to_owned() } else { redact(value) };
+            // Nobody can tell a key by its name, so only what never is one is shown.
+            let value = if is_harmless(name) { redact(value) } else { HIDDEN.to_owned() };
             (name.as_str(), value)
         })
         .collect()

@@ -247,7 +247,7 @@ fn redact_pair(pair: &str) -> String {
 }
 
 /// Whether something of this name is better not shown.
-pub(super) fn sounds_secret(name: &str) -> bool {
+fn sounds_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["pass", "pwd", "secret", "token", "key", "credential", "auth"].iter().any(|w| name.contains(w))
 }

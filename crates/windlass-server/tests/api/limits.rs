@@ -65,6 +65,11 @@ async fn documents_that_are_none() {
     assert!(got.problem(400, "bad-json").detail().contains("byte 33"), "{}", got.text);
     let got = raw(&place, "{\"kind\":\n \"demo.hello\",,}").await;
     assert!(got.problem(400, "bad-json").detail().starts_with("line 2, column"), "{}", got.text);
+    for half in [r#""\ud800""#, r#"{"a":[1,"\udc00 x"]}"#] {
+        let got = raw(&place, format!(r#"{{"kind":"demo.hello","payload":{half}}}"#)).await;
+        assert!(got.problem(400, "bad-json").detail().contains("surrogate"), "{}", got.text);
+    }
+    raw(&place, r#"{"kind":"demo.hello","payload":"\ud83d\ude00"}"#).await.is(201);
     for body in ["", "   ", "null", "{", "\u{0}", "{}{}", "{\"kind\":\"demo.hello\"} x", "1e999"] {
         let got = raw(&place, body).await;
         assert!([400, 422].contains(&got.status.as_u16()), "{body}: {}", got.text);

@@ -21,6 +21,12 @@ async fn pages_of_other_sites_are_refused() {
         let request = request.json(&json!({"kind": "demo.hello"}));
         Got::of(request.send().await.expect("an answer")).await.problem(403, "forbidden");
     }
+    for (name, several) in [("host", "localhost"), ("idempotency-key", "b")] {
+        let request = place.client.post(place.url("/v1/tasks")).header(name, "127.0.0.1");
+        let request = request.header(name, several).json(&json!({"kind": "demo.hello"}));
+        let got = Got::of(request.send().await.expect("an answer")).await;
+        assert!([400, 403, 422].contains(&got.status.as_u16()), "{name}: {}", got.text);
+    }
     for (name, value) in [
         ("origin", format!("http://127.0.0.1:{port}")),
         ("host", "localhost".to_owned()),
