@@ -86,7 +86,8 @@ fn tool(root: &Path, folder: &Path) -> Result<PathBuf, Stop> {
         return Ok(tool);
     }
     println!("installing the fuzzer");
-    if !venv_made(&venv) && !(install_python() && venv_made(&venv)) {
+    let made = venv_made(&venv) || (install_python() && venv_made(&venv));
+    if !made {
         let message = "`python3 -m venv` failed; install python3 and python3-venv";
         return Err(Stop::Error(message.to_owned()));
     }
