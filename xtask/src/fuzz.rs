@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 use crate::root;
 use crate::stop::Stop;
 
-const TOOL: &str = "schemathesis==4.32.5";
+/// The tool and all it needs, as `pip freeze` says.
+const REQUIREMENTS: &str = include_str!("../fuzz-requirements.txt");
+/// Networks have bad moments.
+const INSTALLS: usize = 3;
+const BETWEEN_INSTALLS: Duration = Duration::from_secs(5);
 /// What the issue tracker calls a run by hand.
 const CASES: u64 = 20_000;
 /// Enough to meet every address with right and wrong requests.
@@ -56,7 +60,7 @@ fn fuzz(root: &Path, cases: u64, examples: u64, seed: u64) -> Result<u64, Stop> 
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("fuzz");
-    let tool = tool(&folder)?;
+    let tool = tool(root, &folder)?;
     let build = root::cargo(root, &["build", "--quiet", "-p", "windlass-server"]).status();
     if !build.is_ok_and(|status| status.success()) {
         return Err(Stop::Error("the server could not be built".to_owned()));
@@ -72,24 +76,36 @@ fn fuzz(root: &Path, cases: u64, examples: u64, seed: u64) -> Result<u64, Stop> 
 }
 
 /// The program, installed on first use.
-fn tool(folder: &Path) -> Result<PathBuf, Stop> {
+fn tool(root: &Path, folder: &Path) -> Result<PathBuf, Stop> {
     let venv = folder.join("venv");
     let tool = venv.join("bin/schemathesis");
-    let mark = venv.join(TOOL);
-    if mark.exists() && tool.exists() {
+    // What was installed, once all of it was.
+    let mark = venv.join("installed.txt");
+    let is_installed = std::fs::read_to_string(&mark).is_ok_and(|text| text == REQUIREMENTS);
+    if is_installed && tool.exists() {
         return Ok(tool);
     }
-    println!("installing {TOOL}");
-    let ready = venv_made(&venv) || (install_python() && venv_made(&venv));
-    if !ready {
+    println!("installing the fuzzer");
+    let made = venv_made(&venv) || (install_python() && venv_made(&venv));
+    if !made {
         let message = "`python3 -m venv` failed; install python3 and python3-venv";
         return Err(Stop::Error(message.to_owned()));
     }
-    let pip = Command::new(venv.join("bin/pip")).args(["install", "--quiet", TOOL]).status();
-    if !pip.is_ok_and(|status| status.success()) {
-        return Err(Stop::Error(format!("pip could not install {TOOL}")));
+    let list = root.join("xtask/fuzz-requirements.txt");
+    let installed = (0..INSTALLS).any(|done| {
+        if done > 0 {
+            std::thread::sleep(BETWEEN_INSTALLS);
+        }
+        let mut pip = Command::new(venv.join("bin/pip"));
+        pip.args(["install", "--quiet", "--requirement"]).arg(&list);
+        pip.status().is_ok_and(|status| status.success())
+    });
+    if !installed {
+        let message = format!("pip could not install {} in {INSTALLS} tries", list.display());
+        return Err(Stop::Error(message));
     }
-    std::fs::write(&mark, "").map_err(|e| Stop::Error(format!("{}: {e}", mark.display())))?;
+    std::fs::write(&mark, REQUIREMENTS)
+        .map_err(|e| Stop::Error(format!("{}: {e}", mark.display())))?;
     Ok(tool)
 }
 

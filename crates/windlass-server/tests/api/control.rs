@@ -36,6 +36,11 @@ async fn a_failed_task_can_be_sent_again() {
     let place = Place::new().await;
     let failed = place.ended(json!({"kind": "chain", "payload": {"do": "fail"}})).await;
     let id = failed["id"].as_str().unwrap();
+    // While it could be sent again, so that nothing but the body is refused.
+    for bad in [json!({"form_step": "x"}), json!({"from_step": 1}), json!([1])] {
+        let got = place.post(&format!("/v1/tasks/{id}/requeue"), bad.clone()).await;
+        assert_eq!(got.status.as_u16(), 422, "{bad}: {}", got.text);
+    }
     let got =
         place.post(&format!("/v1/tasks/{id}/requeue"), json!({"payload": {"value": 1}})).await;
     assert_eq!((&got.is(200).json["run"], &got.json["payload"]), (&json!(2), &json!({"value": 1})));
@@ -46,12 +51,16 @@ async fn a_failed_task_can_be_sent_again() {
     let again = place.ask(&format!("/v1/tasks/{id}/rerun")).await;
     assert_eq!(again.is(201).json["rerun_of"], id);
     assert!(again.header("location").contains(again.json["id"].as_str().unwrap()));
-    for bad in [json!({"payload": null}), json!({"form_step": "x"}), json!([1])] {
-        let got = place.post(&format!("/v1/tasks/{id}/requeue"), bad.clone()).await;
-        assert!([409, 422].contains(&got.status.as_u16()), "{bad}: {}", got.text);
-    }
     place.ask("/v1/tasks/tsk_0000000000001/cancel").await.problem(404, "not-found");
     place.ask("/v1/tasks/tsk_0000000000001/rerun").await.problem(404, "not-found");
+}
+
+#[tokio::test]
+async fn a_payload_of_null_is_no_payload() {
+    let place = Place::new().await;
+    let failed = place.ended(json!({"kind": "chain", "payload": {"do": "fail"}})).await;
+    let path = format!("/v1/tasks/{}/requeue", failed["id"].as_str().unwrap());
+    place.post(&path, json!({"payload": null})).await.problem(422, "invalid-fields");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The examples of handlers in other languages, as their pages say they are
 //! used: `windlass serve` in the folder, `windlass submit` beside it.
 
-use crate::rig::{Folder, Server};
-use serde_json::json;
+use crate::rig::{Folder, Server, until};
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
@@ -22,13 +22,22 @@ fn a_handler_in_python() {
     let server = example("exec_python");
     let scan = server.run(&["submit", "scan", "path=sample.txt", "--wait"]).ok();
     assert_eq!(scan.json(), json!({"lines": 2, "words": 20, "bytes": 97}));
-    server.run(&["submit", "scan", "path=empty.txt", "--wait"]).ok();
+    let task = server.submit(&["scan", "path=sample.txt", "--wait"]);
+    let progress = &server.task(&task)["progress"];
+    assert_eq!((&progress["done"], &progress["note"]), (&json!(97), &json!("done")));
+    let empty = server.submit(&["scan", "path=empty.txt", "--wait"]);
+    let history = server.run(&["task", "history", &empty]).ok();
+    assert!(history.stdout.contains("empty.txt is empty"), "a skip: {history:?}");
     let fatal = server.run(&["submit", "scan", "--wait"]).fails(10);
     fatal.said("the payload has no \"path\"");
     let later = server.submit(&["scan", "path=later.txt"]);
-    server.until_state(&later, "retrying");
-    let logs = server.run(&["task", "logs", &later]).ok();
-    assert!(logs.stdout.contains("later.txt is not there yet"), "{logs:?}");
+    until("a try without the file", || {
+        let logs = server.run(&["task", "logs", &later]).ok();
+        logs.stdout.contains("later.txt is not there yet").then_some(())
+    });
+    server.folder.write("later.txt", "here now\n");
+    let scan = server.run(&["task", "wait", &later]).ok();
+    assert_eq!(scan.json()["words"], 2);
 }
 
 #[test]
@@ -37,6 +46,13 @@ fn a_chain_of_programs() {
     let ingest = server.run(&["submit", "file.ingest", "path=sample.txt", "--wait"]).ok();
     let context = ingest.json();
     assert_eq!((&context["indexed"], &context["entries"]), (&true.into(), &1.into()));
-    let index = fs::read_to_string(server.folder.file("out/index.json")).unwrap();
-    assert!(index.contains(context["digest"].as_str().unwrap()), "{index}");
+    assert_eq!(context["bytes"], 97);
+    let read = |name: &str| fs::read_to_string(server.folder.file(name)).unwrap();
+    let index: Value = serde_json::from_str(&read("out/index.json")).unwrap();
+    let entry = &index[context["digest"].as_str().unwrap()];
+    assert!(ingest.stderr.contains(entry["task"].as_str().unwrap()), "{entry}");
+    let thumbnail = entry["thumbnail"].as_str().unwrap();
+    assert_eq!(read(thumbnail), read("sample.txt"), "both lines");
+    let fatal = server.run(&["submit", "file.ingest", "path=nothing", "--wait"]).fails(10);
+    fatal.said("(fatal): no file 'nothing'");
 }

@@ -61,9 +61,21 @@ fn every_format() {
 #[test]
 fn retries_are_told_on_the_way() {
     let server = Server::dev();
-    let flaky = server.run(&["submit", "demo.flaky", "fails=1", "--wait"]).ok();
-    assert_eq!(flaky.stdout, "\"worked at try 2\"\n");
-    flaky.said("attempt 1 failed: connection reset (try 1), next try in ");
+    // It must not start before it is followed.
+    server.run(&["queue", "pause", "default"]).ok();
+    let mut waiting = server.command(&["submit", "demo.flaky", "fails=1", "--wait"]);
+    let mut waiting = Process(waiting.spawn().unwrap());
+    let mut said = BufReader::new(waiting.0.stderr.take().unwrap()).lines();
+    let followed = said.by_ref().map(Result::unwrap).find(|line| line == "queued");
+    assert!(followed.is_some(), "it ended before it was followed");
+    server.run(&["queue", "resume", "default"]).ok();
+    let said: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(waiting.ended(), 0, "{said:?}");
+    let mut result = String::new();
+    waiting.0.stdout.take().unwrap().read_to_string(&mut result).unwrap();
+    assert_eq!(result, "\"worked at try 2\"\n");
+    let failed = "attempt 1 failed: connection reset (try 1), next try in ";
+    assert_eq!(said.iter().filter(|line| line.starts_with(failed)).count(), 1, "{said:?}");
 }
 
 #[test]

@@ -7,7 +7,6 @@
 
 mod death;
 mod ends;
-mod examples;
 mod outcomes;
 mod rig;
 mod talk;

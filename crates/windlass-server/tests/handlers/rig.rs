@@ -22,7 +22,8 @@ pub(crate) const AT_ONCE: Exponential = Exponential {
     cap: Duration::ZERO,
     jitter: 0.0,
 };
-const LIMIT: Duration = Duration::from_secs(30);
+/// Nothing that is waited for takes this long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program that calls the guard's `main`: this file, which clears nothing of
 /// the folders a handler sees.

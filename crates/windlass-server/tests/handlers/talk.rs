@@ -1,9 +1,10 @@
 //! What a process is told and what it may say while it runs: the document, the
 //! environment, progress, and payloads that would do harm in a shell.
 
-use crate::rig::{Folder, Rig, logged, once};
+use crate::rig::{Folder, LIMIT, Rig, logged, once};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Instant;
 use windlass::State;
 use windlass::prelude::*;
 
@@ -97,10 +98,11 @@ async fn progress_goes_through_descriptor_three() {
     let rig = Rig::sh(script).await;
     let handle = rig.submit(json!({})).await;
     rig.folder.line("ready").await;
-    let mut seen = None;
+    let (mut seen, began) = (None, Instant::now());
     while seen.as_ref().is_none_or(|p: &windlass::Progress| p.done != 3) {
         let task = rig.engine.task(handle.id()).await.expect("read").expect("the task");
         assert_eq!(task.state(), State::Running, "it waits for us");
+        assert!(began.elapsed() < LIMIT, "no progress in time");
         seen = task.standing.progress;
         tokio::task::yield_now().await;
     }
@@ -179,7 +181,7 @@ async fn no_payload_is_ever_a_command() {
 #[tokio::test]
 async fn stderr_goes_to_the_log_with_the_task_it_is_about() {
     let script = "echo 'page 1' >&2; printf 'a\\033[31mb' >&2; echo no >&3; echo no >&3; echo >&2
-        head -c 5000 /dev/zero | tr '\\0' x >&2; exit 65";
+        head -c 5000 /dev/zero | tr '\\0' x >&2; echo >&2; exit 65";
     let task = Rig::sh(script).await.run(json!({})).await;
     let log = logged(task.id);
     let lines: Vec<&str> = log.lines().filter(|l| l.contains("windlass::handler")).collect();

@@ -12,6 +12,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -21,6 +22,8 @@ const SIGKILL: i32 = 9;
 /// Ports below those that the system gives to clients: while the server is
 /// down, a client that connects to its port must not get that very port.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Where a server lives: its folder and its address.
 pub(crate) struct Home {
@@ -172,8 +175,10 @@ impl Process {
 }
 
 fn free_address() -> SocketAddr {
-    // Test programs that run at once begin at different places.
-    let first = std::process::id() as u16 % (PORTS.end - PORTS.start);
+    // Test programs that run at once begin at different places, and so do the
+    // cases of one: a port is free until its server has it.
+    let case = NEXT.fetch_add(1, SeqCst);
+    let first = (std::process::id() * 16 + case) as u16 % (PORTS.end - PORTS.start);
     let ports = (PORTS.start + first..PORTS.end).chain(PORTS);
     let addresses = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let free = |at: &SocketAddr| TcpListener::bind(at).is_ok();
