@@ -22,8 +22,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
-/// A header must have come within this time.
-const HEADER_TIME: Duration = Duration::from_secs(10);
+/// A header must have come within this time, and so must the first word of a
+/// connection and the next one of a connection that is kept: clients keep them for
+/// about as long.
+const HEADER_TIME: Duration = Duration::from_secs(30);
 /// So many bytes tell the protocol: the preface of HTTP/2.
 const FIRST_BYTES: usize = 24;
 /// All headers together.
