@@ -2,39 +2,16 @@
 //! dies comes back and knows everything, and what neither caught is ended by the
 //! next start.
 
-use crate::rig::{Folder, entry, is_alive, once, until, until_gone};
+use crate::rig::{Folder, is_alive, until, until_gone};
 use rustix::process::{Pid, Signal, getsid, kill_process};
-use serde_json::{Value, json};
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use windlass::prelude::*;
-use windlass_server::handlers::{ExecHandler, end_leftovers};
+use windlass_server::handlers::end_leftovers;
 
-/// Where a node finds its folder.
-const FOLDER: &str = "NODE_FOLDER";
+const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 const SCRIPT: &str = "sleep 1000 & echo $! > $DIR/grandchild; echo $$ > $DIR/leader; wait";
-
-/// The program of a node: runs one task that hangs, until it is killed.
-pub(crate) fn node() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let folder = std::path::PathBuf::from(folder);
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let words = ["sh", "-c", SCRIPT].map(str::to_owned).to_vec();
-        let env = [("DIR".to_owned(), folder.display().to_string())].into();
-        let spec = windlass_server::handlers::ExecSpec { argv: words, timeout: None, env };
-        let url = format!("sqlite://{}", folder.join("store.db").display());
-        let owner = windlass_server::handlers::owner_of(&url);
-        let host = windlass_server::handlers::ExecHost::start(entry("guard_entry"), owner);
-        let handler = ExecHandler::new(spec, host.expect("a guard"));
-        let builder = Windlass::in_memory().await.expect("a store").handler("h", handler);
-        let engine = builder.plan_with("job", ["h"], once()).start().await.expect("an engine");
-        let handle: Handle<Value> =
-            engine.submit_named("job", &json!({})).await.expect("submitted");
-        let _ = handle.ended().await;
-    });
-}
 
 struct Node {
     process: Child,
@@ -47,11 +24,21 @@ impl Node {
     /// A node in a process of its own, inside a step.
     async fn start() -> Node {
         let folder = Folder::new();
-        let words = entry("node_entry");
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env(FOLDER, folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let process = command.spawn().expect("a node");
+        let dir = folder.path().display().to_string();
+        let config = format!("[handlers.h]\nexec = ['sh', '-c', {SCRIPT:?}]\nenv.DIR = {dir:?}\n");
+        fs::write(folder.path().join("windlass.toml"), config).expect("written");
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let (at, store) = (free.expect("a port").to_string(), format!("sqlite://{dir}/store.db"));
+        let run = |words: &[&str]| {
+            let mut command = Command::new(WINDLASS);
+            command.args(words).current_dir(&dir).env("XDG_CONFIG_HOME", &dir);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let process = run(&["serve", "--listen", &at, "--store", &store]).spawn().expect("a node");
+        let server = format!("http://{at}");
+        let submit = || run(&["submit", "h", "--server", &server]).status();
+        until("a task is there", || submit().is_ok_and(|ended| ended.success())).await;
         let pids = [folder.pid("leader").await, folder.pid("grandchild").await];
         assert!(pids.iter().all(|pid| is_alive(*pid)), "there is something to end");
         Node { process, folder, pids }
@@ -70,7 +57,7 @@ impl Node {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
             let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
             let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
-            (parent == node && words.contains("guard_entry")).then_some(pid)
+            (parent == node && words.ends_with("guard\0")).then_some(pid)
         };
         let entries = fs::read_dir("/proc").expect("read");
         entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).find_map(of)

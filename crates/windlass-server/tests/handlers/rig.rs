@@ -25,13 +25,9 @@ pub(crate) const AT_ONCE: Exponential = Exponential {
 /// Nothing that is waited for takes this long.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program that calls the guard's `main`: this file, which clears nothing of
-/// the folders a handler sees.
-pub(crate) fn entry(name: &str) -> Vec<String> {
-    let me = std::env::current_exe().expect("this program");
-    let args = ["--ignored", "--exact", name, "--nocapture", "--test-threads=1"];
-    let me = me.to_str().expect("a path in UTF-8").to_owned();
-    [me].into_iter().chain(args.map(str::to_owned)).collect()
+/// The guard is the binary itself.
+fn guard() -> Vec<String> {
+    [env!("CARGO_BIN_EXE_windlass"), "guard"].map(str::to_owned).to_vec()
 }
 
 pub(crate) struct Rig {
@@ -114,7 +110,7 @@ impl Folder {
     }
 
     pub(crate) fn host(&self) -> Arc<ExecHost> {
-        ExecHost::start(entry("guard_entry"), self.owner()).expect("a guard")
+        ExecHost::start(guard(), self.owner()).expect("a guard")
     }
 }
 
