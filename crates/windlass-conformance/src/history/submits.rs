@@ -30,6 +30,9 @@ impl History {
         } else {
             self.batch()
         };
+        if tasks.iter().any(|new| self.model.draining.contains(&new.queue)) {
+            self.note("submit.into_draining");
+        }
         remember(&mut self.submits, tasks.clone());
         self.perform(Op::Submit(tasks)).await
     }

@@ -84,7 +84,7 @@ pub async fn a_requeue_is_let_in_and_a_rerun_is_not(w: World) {
     refused(rerun(&w, failed).await, Code::StateConflict);
     w.unchanged_since(&before).await;
     let row = w.audit().await.remove(0);
-    assert_eq!((row.action.as_str(), row.outcome.as_str()), ("rerun", "draining"));
+    assert_eq!((row.action.as_str(), row.outcome.as_str()), ("rerun", "state-conflict"));
     w.change(failed, requeue()).await;
     assert_eq!(w.state(failed).await, State::Queued);
     w.finish(&w.claim_one(&node).await).await;
