@@ -56,3 +56,14 @@ fn a_chain_of_programs() {
     let fatal = server.run(&["submit", "file.ingest", "path=nothing", "--wait"]).fails(10);
     fatal.said("(fatal): no file 'nothing'");
 }
+
+#[test]
+fn the_api_with_curl_alone() {
+    let server = Server::dev();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/curl/run.sh");
+    let mut command = std::process::Command::new("sh");
+    let ran = command.arg(script).env("WINDLASS_SERVER", &server.url).output().expect("sh runs");
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "is curl installed?\n{out}\n{err}");
+    assert!(out.contains("1. submit") && out.lines().count() > 5, "{out}");
+}
