@@ -66,21 +66,21 @@ async fn a_payload_of_null_is_no_payload() {
 #[tokio::test]
 async fn queues_are_paused_limited_and_audited() {
     let place = Place::new().await;
-    assert_eq!(place.ask("/v1/queues/work/pause").await.is(200).json["paused"], true);
+    assert_eq!(place.ask("/v1/queues/jobs/pause").await.is(200).json["paused"], true);
     let id = place.submit(json!({"kind": "obey"})).await;
     let why = place.get(&format!("/v1/tasks/{id}/why")).await;
     assert!(why.json["why"].as_str().unwrap().contains("paused"), "{}", why.text);
-    assert_eq!(place.ask("/v1/queues/work/resume").await.is(200).json["paused"], false);
+    assert_eq!(place.ask("/v1/queues/jobs/resume").await.is(200).json["paused"], false);
     place.until(&id, "completed").await;
 
     let limits = json!({"concurrency": 3, "depth_max": 1000});
-    let got = place.send(Method::PATCH, "/v1/queues/work", Some(limits)).await;
+    let got = place.send(Method::PATCH, "/v1/queues/jobs", Some(limits)).await;
     assert_eq!(
         (&got.is(200).json["concurrency"], &got.json["depth_max"]),
         (&json!(3), &json!(1000))
     );
     let got =
-        place.send(Method::PATCH, "/v1/queues/work", Some(json!({"concurrency": null}))).await;
+        place.send(Method::PATCH, "/v1/queues/jobs", Some(json!({"concurrency": null}))).await;
     assert_eq!(
         (&got.is(200).json["concurrency"], &got.json["depth_max"]),
         (&json!(null), &json!(1000))
@@ -91,7 +91,7 @@ async fn queues_are_paused_limited_and_audited() {
         json!({"depth": 1}),
         json!({"depth_max": u64::MAX}),
     ] {
-        let got = place.send(Method::PATCH, "/v1/queues/work", Some(bad)).await;
+        let got = place.send(Method::PATCH, "/v1/queues/jobs", Some(bad)).await;
         got.problem(422, "invalid-fields");
     }
     let audit = place.get("/v1/audit").await;

@@ -54,11 +54,11 @@ const LIFE: [&str; 4] = ["task.submitted", "task.started", "task.step_completed"
 async fn a_task_is_told_live_and_page_by_page() {
     let place = Place::new().await;
     // It must not start before somebody listens.
-    place.ask("/v1/queues/work/pause").await.is(200);
+    place.ask("/v1/queues/jobs/pause").await.is(200);
     let id = place.submit(json!({"kind": "obey", "delay": "300ms", "payload": {"value": 1}})).await;
     let path = format!("/v1/events?task={id}&type=task.started,task.step_*,task.completed");
     let live = open(&place, &path, None).await;
-    place.ask("/v1/queues/work/resume").await.is(200);
+    place.ask("/v1/queues/jobs/resume").await.is(200);
     let live = read(live, 3).await;
     assert_eq!(types(&live), LIFE[1..]);
     assert!(live.iter().all(|e| e["task"] == json!(id)));

@@ -55,17 +55,17 @@ async fn gauges_say_how_things_stand() {
     let place = Place::new().await;
     place.ended(json!({"kind": "obey", "payload": {"do": "fail"}})).await;
     place.submit(json!({"kind": "obey", "delay": "1h"})).await;
-    place.ask("/v1/queues/work/pause").await.is(200);
+    place.ask("/v1/queues/jobs/pause").await.is(200);
     place.submit(json!({"kind": "obey"})).await;
     let got = place.get("/metrics").await;
     assert!(got.is(200).header("content-type").starts_with("text/plain"));
     for line in [
-        r#"windlass_dead_letters{queue="work"} 1"#,
-        r#"windlass_queue_tasks{queue="work",state="scheduled"} 1"#,
-        r#"windlass_queue_tasks{queue="work",state="queued"} 1"#,
-        r#"windlass_queue_paused{queue="work"} 1"#,
-        r#"windlass_tasks_running{queue="work"} 0"#,
-        r#"windlass_node_slots{queue="work",state="free"} 20"#,
+        r#"windlass_dead_letters{queue="jobs"} 1"#,
+        r#"windlass_queue_tasks{queue="jobs",state="scheduled"} 1"#,
+        r#"windlass_queue_tasks{queue="jobs",state="queued"} 1"#,
+        r#"windlass_queue_paused{queue="jobs"} 1"#,
+        r#"windlass_tasks_running{queue="jobs"} 0"#,
+        r#"windlass_node_slots{queue="jobs",state="free"} 20"#,
         "windlass_outbox_pending 0",
         r#"windlass_degraded{part="node"} 0"#,
     ] {

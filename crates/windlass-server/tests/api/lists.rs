@@ -141,13 +141,13 @@ async fn overviews_agree_with_each_other() {
     let stats = place.get("/v1/stats").await;
     assert_eq!(stats.is(200).json["states"], json!({"completed": 1, "failed": 1}));
     assert_eq!(stats.json["dead_letters"], 1);
-    let queue = place.get("/v1/queues/work").await;
+    let queue = place.get("/v1/queues/jobs").await;
     assert_eq!(queue.is(200).json["dead_letters"], 1);
     let kinds = place.get("/v1/kinds").await;
     let chain = kinds.is(200).items().iter().find(|k| k["name"] == "chain").expect("chain").clone();
     assert_eq!(
         (&chain["steps"], &chain["queue"]),
-        (&json!(["one", "two", "three"]), &json!("work"))
+        (&json!(["one", "two", "three"]), &json!("jobs"))
     );
     let nodes = place.get("/v1/nodes").await;
     let node = &nodes.is(200).items()[0];

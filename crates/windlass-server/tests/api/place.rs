@@ -40,7 +40,7 @@ async fn obey(call: StepCall) -> Result<Value, windlass::TaskError> {
 
 pub(crate) fn kinds(builder: Builder) -> Builder {
     let again = Exponential { first: Duration::from_secs(3600), ..Exponential::TASK };
-    let options = KindOptions::new().retry(again).step_retries(0).queue("work");
+    let options = KindOptions::new().retry(again).step_retries(0).queue("jobs");
     let names = ["one", "two", "three"];
     let builder = names.iter().fold(demo::add(builder), |b, name| b.handler(name, obey));
     builder.plan_with("chain", names, options.clone()).plan_with("obey", ["one"], options)
@@ -53,7 +53,7 @@ impl Place {
 
     pub(crate) async fn of(builder: Builder) -> Place {
         let meter = METER.clone();
-        let engine = kinds(builder).queue("work", 20).start().await.expect("an engine");
+        let engine = kinds(builder).queue("jobs", 20).start().await.expect("an engine");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let app = App::new(engine.clone(), at, LIMITS, meter).await.expect("an app");

@@ -50,7 +50,7 @@ async fn unknown_addresses_and_methods_get_problems() {
     for (method, path, allowed) in [
         (Method::DELETE, "/v1/tasks", "GET"),
         (Method::GET, "/v1/tasks/bulk", "POST"),
-        (Method::PUT, "/v1/queues/work", "PATCH"),
+        (Method::PUT, "/v1/queues/jobs", "PATCH"),
         (Method::POST, "/livez", "GET"),
     ] {
         let got = place.send(method, path, None).await;

@@ -13,7 +13,7 @@ async fn a_task_is_answered_whole_and_runs() {
         .post(
             "/v1/tasks",
             json!({
-                "kind": "chain", "payload": {"value": 7}, "priority": 3, "queue": "work",
+                "kind": "chain", "payload": {"value": 7}, "priority": 3, "queue": "jobs",
                 "labels": {"tenant": "acme"}, "correlation_id": "c-1", "user_id": "u-1",
                 "deadline": "1h", "unique": {"key": "k", "for": "live"},
                 "retry": {"retries": 2, "first": "1s", "factor": 2.0, "cap": "1m"},
@@ -27,7 +27,7 @@ async fn a_task_is_answered_whole_and_runs() {
     assert_eq!(got.header("location"), format!("/v1/tasks/{id}"));
     for (field, value) in [
         ("kind", json!("chain")),
-        ("queue", json!("work")),
+        ("queue", json!("jobs")),
         ("state", json!("queued")),
         ("priority", json!(3)),
         ("payload", json!({"value": 7})),
@@ -231,8 +231,8 @@ async fn a_delay_waits_and_a_full_queue_refuses() {
     );
 
     let patch = reqwest::Method::PATCH;
-    place.send(patch, "/v1/queues/work", Some(json!({"depth_max": 2}))).await.is(200);
-    place.ask("/v1/queues/work/pause").await.is(200);
+    place.send(patch, "/v1/queues/jobs", Some(json!({"depth_max": 2}))).await.is(200);
+    place.ask("/v1/queues/jobs/pause").await.is(200);
     let mut refused = None;
     for _ in 0..200 {
         let got = place.post("/v1/tasks", json!({"kind": "obey"})).await;
@@ -251,11 +251,11 @@ async fn a_delay_waits_and_a_full_queue_refuses() {
 #[tokio::test]
 async fn a_draining_queue_takes_nothing_until_it_is_resumed() {
     let place = Place::new().await;
-    let got = place.ask("/v1/queues/work/drain").await;
+    let got = place.ask("/v1/queues/jobs/drain").await;
     assert_eq!(got.is(200).json["draining"], true);
     place.post("/v1/tasks", json!({"kind": "obey"})).await.problem(409, "state-conflict");
     place.post("/v1/tasks", json!({"kind": "demo.hello"})).await.is(201);
-    place.ask("/v1/queues/work/resume").await.is(200);
+    place.ask("/v1/queues/jobs/resume").await.is(200);
     place.post("/v1/tasks", json!({"kind": "obey"})).await.is(201);
 }
 
