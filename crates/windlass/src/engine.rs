@@ -290,8 +290,9 @@ struct Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         if self.parts.phase() != Phase::Stopped {
-            self.parts.fence();
+            // Stopped first: a heartbeat that found itself fenced would join again.
             self.parts.enter(Phase::Stopped);
+            self.parts.fence();
         }
     }
 }
@@ -319,8 +320,9 @@ impl Drop for Vital {
     fn drop(&mut self) {
         if self.parts.phase() < Phase::Leaving {
             tracing::error!(part = self.name, "a part of the engine ended; everything stops");
-            self.parts.fence();
+            // Stopped first: a heartbeat that found itself fenced would join again.
             self.parts.enter(Phase::Stopped);
+            self.parts.fence();
         }
     }
 }

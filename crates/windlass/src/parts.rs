@@ -223,8 +223,8 @@ impl Parts {
     /// For tests that let the node die after a step.
     pub(crate) fn after_step(&self, run: &Run, step: &str) {
         if self.after_step.as_ref().is_some_and(|dies| dies(run.task.id, step)) {
-            self.fence();
             self.enter(Phase::Stopped);
+            self.fence();
         }
     }
 

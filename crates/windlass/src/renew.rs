@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use windlass_core::error::{ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::lease::Token;
 use windlass_core::store::{Actor, Change, Joined, NewNode, NodeChange, Renewal, Renewed, Stage};
@@ -30,10 +30,11 @@ pub(crate) async fn renew(parts: Arc<Parts>) {
         // A loop that began late, on a busy machine, must not sleep beyond its lease.
         let until = (asked + wait).min(parts.fence_time());
         tokio::select! {
+            biased;
+            () = parts.reached(Phase::Leaving) => return,
             () = parts.clock.sleep_until(until) => {}
             () = parts.renew_now.notified() => {}
             () = parts.busy.notified() => continue,
-            () = parts.reached(Phase::Leaving) => return,
         }
         asked = parts.clock.uptime();
         let beaten = tokio::select! {
@@ -69,6 +70,11 @@ pub(crate) fn stage(parts: &Parts) -> Stage {
 /// One heartbeat.
 pub(crate) async fn beat_once(parts: &Parts, stage: Stage) -> Result<()> {
     let (held, answered) = parts.held.snapshot();
+    // A fence empties what is held: said to the store, that would give back what
+    // this node has lost, as if nothing had happened to it.
+    if parts.is_fenced() {
+        return Err(Error::lease_lost("renew", "this node's lease has ended"));
+    }
     let named: HashMap<TaskId, Token> = held.iter().copied().collect();
     let renewal = Renewal {
         node: parts.node(),

@@ -102,8 +102,11 @@ async fn goes_back(ground: Ground, grace: Duration) {
         assert_eq!(task.state(), State::Queued);
         assert_eq!((task.standing.retries, task.standing.crashes), (0, 0));
         let attempts = ground.store.attempts(handle.id()).await.expect("attempts");
+        // A claim that was on its way when the stop came may take it once more; its
+        // answer finds nobody, and the good-bye gives it back, nothing burnt.
         let ends: Vec<_> = attempts.iter().map(|a| a.ended.map(|e| e.0)).collect();
-        assert_eq!(ends, [Some(AttemptEnd::Settled(State::Queued))]);
+        assert_eq!(ends[0], Some(AttemptEnd::Settled(State::Queued)));
+        assert!(ends[1..].iter().all(|end| *end == Some(AttemptEnd::GivenBack)), "{ends:?}");
         let waits = handle.result().await.expect_err("the engine has stopped");
         assert_eq!(waits.code(), Code::Draining, "{waits}");
     }
