@@ -13,3 +13,4 @@ pub mod handlers;
 pub mod listen;
 pub mod logs;
 pub mod server;
+pub mod tls;

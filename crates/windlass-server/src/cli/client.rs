@@ -128,6 +128,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
+        crate::tls::use_ring();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .user_agent(concat!("windlass/", env!("CARGO_PKG_VERSION")))

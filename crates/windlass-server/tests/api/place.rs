@@ -62,6 +62,7 @@ impl Place {
             api::router(app, api::Page::On),
             std::future::pending(),
         ));
+        windlass_server::tls::use_ring();
         Place { engine, at, client: reqwest::Client::new() }
     }
 

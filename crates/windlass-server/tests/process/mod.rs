@@ -49,6 +49,7 @@ impl Home {
     pub(crate) fn new(config: &str) -> Home {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("windlass.toml"), config).expect("a file");
+        windlass_server::tls::use_ring();
         let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
         Home { folder, at: free_address(), client }
     }

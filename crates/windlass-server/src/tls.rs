@@ -1,0 +1,9 @@
+//! TLS of the whole process: the one provider of cryptography that every client
+//! and the listener use. Whoever makes a client or reads a certificate calls
+//! [`use_ring`] first; calling it again changes nothing.
+
+/// Chooses the provider, unless the program has chosen one.
+pub fn use_ring() {
+    // An error says that there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
