@@ -6,9 +6,10 @@
 //!
 //! In reading order: [`task`], [`state`], [`standing`], [`lease`],
 //! [`checkpoint`], [`outcome`], [`settle`], [`retry`], [`control`],
-//! [`children`], [`schedule`], [`event`], [`filter`], [`store`], [`read`]; then
+//! [`children`], [`schedule`], [`access`], [`event`], [`filter`], [`store`], [`read`]; then
 //! what is told to people: [`why`], [`history`], [`cause`].
 
+pub mod access;
 pub mod cause;
 pub mod checkpoint;
 pub mod children;

@@ -7,6 +7,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use windlass_core::access::AccessToken;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::{Clock, Now, Timestamp};
@@ -129,6 +130,7 @@ calls! {
         setting(key: String) -> Option<Json>;
         schedules() -> Vec<Schedule>;
         limits() -> Vec<Limit>;
+        tokens() -> Vec<AccessToken>;
         stats() -> Stats;
     }
 }

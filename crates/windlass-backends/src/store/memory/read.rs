@@ -5,6 +5,7 @@ use super::{Inner, MemoryStore};
 use crate::store::attempt_of;
 use std::collections::BTreeMap;
 use windlass_core::Result;
+use windlass_core::access::AccessToken;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::Timestamp;
@@ -90,6 +91,10 @@ impl Reader for MemoryStore {
 
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
         self.with(|inner| Ok(inner.limits.values().cloned().collect()))
+    }
+
+    fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
+        self.with(|inner| Ok(inner.tokens.values().cloned().collect()))
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
