@@ -28,7 +28,7 @@ use windlass_core::task::{Kind, NewTask, QueueName};
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// The number of the newest schema.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
