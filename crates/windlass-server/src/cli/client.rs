@@ -63,6 +63,10 @@ impl Call {
         Call::new(Method::PATCH, path, Repeat::Safe)
     }
 
+    pub(crate) fn delete(path: &[&str]) -> Self {
+        Call::new(Method::DELETE, path, Repeat::Never)
+    }
+
     pub(crate) fn query(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.query.push((key, value.into()));
         self

@@ -47,7 +47,8 @@ impl Config {
     fn check_server(&self, found: &mut Findings) {
         let listen = self.server.listen.0;
         if self.auth.mode == AuthMode::Off && !listen.ip().is_loopback() {
-            let hint = "without sign-in Windlass listens on loopback only; put a proxy with sign-in before it";
+            let hint =
+                "without sign-in Windlass listens on loopback only; set auth.mode = \"token\"";
             let message = format!("`server.listen`: {listen} is not a loopback address");
             found.errors.push(finding(&["server", "listen"], message, hint));
         }
@@ -204,7 +205,7 @@ mod tests {
             let found = told(|c| c.server.listen = Listen::parse(address).unwrap());
             assert_eq!(found.errors.is_empty(), fits, "{address}");
             let hint = found.errors.first().map(|e| e.hint.clone()).unwrap_or_default();
-            assert!(fits || hint.contains("put a proxy with sign-in before it"), "{hint}");
+            assert!(fits || hint.contains("auth.mode"), "{hint}");
         }
     }
 

@@ -386,8 +386,6 @@ mod tests {
             "[store]\nurl = \"postgres://u:pw@x\"",
             "[store]\nurl = \"postgresql://u:pw@x\"",
             "[store]\nurl = \"mysql://u:pw@x\"",
-            "[auth]\nmode = \"token\"",
-            "[auth]\ntokens_file = \"x\"",
         ] {
             let lines = told(text);
             assert!(

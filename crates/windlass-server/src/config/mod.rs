@@ -23,7 +23,7 @@ pub use flags::{FileFlags, Role};
 pub use layers::{Loaded, Surroundings, load};
 pub use locate::{ConfigError, Origin, Problem};
 pub use show::{Origins, default_text, json, text};
-pub use values::{Deadline, Listen, SecretUrl, Size, redact};
+pub use values::{Deadline, Listen, RateLimit, SecretUrl, Size, redact};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ use std::fmt;
 use std::time::Duration;
 use windlass::{Exponential, QUEUE_SLOTS, Settings};
 use windlass_core::clock::duration_text;
+use windlass_core::limits::Rate;
 use windlass_core::store::Retention;
 
 /// Everything that can be set, with its value.
@@ -50,6 +51,7 @@ pub struct Config {
     pub kinds: BTreeMap<String, KindConfig>,
     pub handlers: BTreeMap<String, HandlerConfig>,
     pub auth: AuthConfig,
+    pub redact: RedactConfig,
     pub ui: UiConfig,
     /// What this process does; only a flag says so.
     #[serde(skip)]
@@ -282,10 +284,32 @@ impl fmt::Debug for HandlerConfig {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthConfig {
     pub mode: AuthMode,
+    /// Where hashes of tokens are; the store has some too.
+    pub tokens_file: String,
+    /// Requests of one token.
+    pub rate: RateLimit,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        let rate = Rate { count: 5000, per: Duration::from_secs(1) };
+        AuthConfig {
+            mode: AuthMode::Off,
+            tokens_file: "tokens.toml".to_owned(),
+            rate: RateLimit(Some(rate)),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedactConfig {
+    /// Fields whose values only operators see.
+    pub fields: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 //! Messages never hold a URL or a variable's value: those may be secrets.
 
 use super::suggest::nearest;
-use super::values::{Deadline, Listen, Size};
+use super::values::{Deadline, Listen, RateLimit, Size};
+use crate::redact::Field;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -29,6 +30,8 @@ pub(super) enum Shape {
         least_ms: u64,
     },
     Deadline,
+    /// So many per unit of time, or `none`.
+    Rate,
     Size,
     /// A whole number between two.
     Whole(i64, i64),
@@ -37,6 +40,8 @@ pub(super) enum Shape {
     Argv,
     Name,
     Names,
+    /// Fields of JSON documents, `card.number`.
+    Fields,
     Env,
     /// For keys that only accept their default.
     Anything,
@@ -84,12 +89,14 @@ impl Shape {
             | Shape::Choice { .. }
             | Shape::Duration { .. }
             | Shape::Deadline
+            | Shape::Rate
             | Shape::Size
             | Shape::Name => true,
             Shape::Whole(..)
             | Shape::Retry(_)
             | Shape::Argv
             | Shape::Names
+            | Shape::Fields
             | Shape::Env
             | Shape::Anything => false,
         }
@@ -114,6 +121,7 @@ impl Shape {
             Shape::Retry(base) => return retry(value, *base),
             Shape::Argv => return argv(value),
             Shape::Names => return names(value),
+            Shape::Fields => return fields(value),
             Shape::Env => return env(value),
             // A number of bytes needs no unit.
             Shape::Size if value.get_ref().is_integer() => {
@@ -131,6 +139,7 @@ impl Shape {
     fn example(&self) -> &'static str {
         match self {
             Shape::Duration { .. } | Shape::Deadline => "write \"30s\" or \"5m\"",
+            Shape::Rate => "write \"1000/s\" or \"none\"",
             Shape::Size => "write \"16MiB\" or a number of bytes",
             Shape::Address => "write \"127.0.0.1:7450\"",
             _ => "write it in quotes",
@@ -146,6 +155,7 @@ impl Shape {
                 Some(_) => duration(text, 1).map_err(plainly),
                 None => Ok(()),
             },
+            Shape::Rate => RateLimit::parse(text).map(drop).map_err(plainly),
             Shape::Size => match Size::parse(text).map_err(plainly)?.as_u64() {
                 0 => Err(plainly("0 bytes leave room for nothing; write 1 or more".to_owned())),
                 _ => Ok(()),
@@ -284,6 +294,22 @@ fn names(value: &Written<'_>) -> Checked<toml::Value> {
         names.push(name.into());
     }
     Ok(names.into())
+}
+
+fn fields(value: &Written<'_>) -> Checked<toml::Value> {
+    let Some(items) = value.get_ref().as_array() else {
+        return wrong(value, "must be an array of fields", "write [\"password\", \"card.number\"]");
+    };
+    let mut fields: Vec<toml::Value> = vec![];
+    for item in items {
+        let name = text(item, "write fields in quotes")?;
+        if let Err(message) = name.parse::<Field>() {
+            let (message, hint) = advice(&message, "write password or card.number");
+            return wrong(item, message, hint);
+        }
+        fields.push(name.into());
+    }
+    Ok(fields.into())
 }
 
 fn env(value: &Written<'_>) -> Checked<toml::Value> {

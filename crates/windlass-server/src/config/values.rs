@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use windlass_core::clock::{format_duration, parse_duration};
+use windlass_core::limits::Rate;
 
 /// Stands where something is not shown.
 pub(super) const HIDDEN: &str = "***";
@@ -121,6 +122,37 @@ impl Serialize for Deadline {
 impl<'de> Deserialize<'de> for Deadline {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         Deadline::parse(&String::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A rate that can be switched off with `"none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateLimit(pub Option<Rate>);
+
+impl RateLimit {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(RateLimit(None)),
+            _ => match text.parse() {
+                Ok(rate) => Ok(RateLimit(Some(rate))),
+                Err(e) => Err(format!("{}, or none", e.message())),
+            },
+        }
+    }
+}
+
+impl Serialize for RateLimit {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(rate) => s.collect_str(&rate),
+            None => s.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RateLimit {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        RateLimit::parse(&String::deserialize(d)?).map_err(serde::de::Error::custom)
     }
 }
 

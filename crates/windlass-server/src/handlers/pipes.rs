@@ -4,6 +4,7 @@
 //! never ends. It judges nothing.
 
 use super::tail::{Line, Lines, Tail, clean};
+use crate::redact::Hidden;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -38,12 +39,14 @@ pub(crate) struct Heard {
     flooded: Notify,
     log: Mutex<Tail>,
     kept: StepLog,
+    /// What must not stand in the log.
+    hidden: Hidden,
 }
 
 impl Heard {
-    pub(crate) fn new(kept: StepLog) -> Heard {
+    pub(crate) fn new(kept: StepLog, hidden: Hidden) -> Heard {
         let log = Mutex::new(Tail::new(LOG_MAX));
-        Heard { output: Mutex::default(), flooded: Notify::new(), log, kept }
+        Heard { output: Mutex::default(), flooded: Notify::new(), log, kept, hidden }
     }
 
     /// Ready when there is more output than is taken.
@@ -61,7 +64,7 @@ impl Heard {
 
     /// The end of the log.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().text()
+        self.hidden.scrub(&self.log.lock().text()).into_owned()
     }
 }
 
@@ -109,6 +112,7 @@ async fn follow(stderr: Option<ChildStderr>, step: &str, heard: &Heard) {
     let mut lines = Lines::new(LOG_LINE_MAX);
     let pass_on = |line: Line<'_>| {
         let (text, more) = (clean(line.bytes), if line.is_cut { "…" } else { "" });
+        let text = heard.hidden.scrub(&text);
         tracing::info!(target: "windlass::handler", step, "{text}{more}");
     };
     read(stderr, |bytes| {
