@@ -172,7 +172,7 @@ fn wrong_variables_are_told_by_name() {
         (
             "WINDLASS_SERVER__LISTEN",
             "0.0.0.0:7450",
-            "`server.listen`: 0.0.0.0:7450 is not a loopback address\nhint: without sign-in Windlass listens on loopback only; put a proxy with sign-in before it",
+            "`server.listen`: 0.0.0.0:7450 is not a loopback address\nhint: without sign-in Windlass listens on loopback only; set auth.mode = \"token\"",
         ),
     ];
     for (name, value, expected) in table {

@@ -65,7 +65,9 @@ pub fn remove(path: &Path, name: &str) -> Result<()> {
     let before = tokens.len();
     tokens.retain(|token| token.name != name);
     if tokens.len() == before {
-        let message = format!("there is no token `{name}` in {}", path.display());
+        let path = path.display();
+        let message =
+            format!("{path} has no token `{name:.100}`; `windlass token list` shows them");
         return Err(Error::not_found("tokens", message));
     }
     write(path, tokens)

@@ -52,6 +52,11 @@ impl Config {
             let message = format!("`server.listen`: {listen} is not a loopback address");
             found.errors.push(finding(&["server", "listen"], message, hint));
         }
+        if self.auth.mode == AuthMode::Token && !listen.ip().is_loopback() {
+            let message = format!("tokens travel to {listen} in the clear");
+            let hint = "set server.tls_cert and server.tls_key, or let a proxy with TLS come first";
+            found.warnings.push(finding(&["server", "listen"], message, hint));
+        }
         let scheme = self.store.url.scheme();
         if self.role != Role::All && matches!(scheme, "sqlite" | "memory") {
             let role = self.role.as_str();
