@@ -12,6 +12,8 @@ use windlass::Json;
 pub const HIDDEN: &str = "[redacted]";
 /// Shorter values are not looked for in text: they would match by chance.
 const SHORTEST: usize = 4;
+/// The same for values that are no fields.
+const SECRET_MIN: usize = 8;
 /// So many values of one document are looked for in text.
 const VALUES_MAX: usize = 100;
 
@@ -129,6 +131,12 @@ fn collect(value: &Value, values: &mut Vec<String>) {
 pub struct Hidden(Vec<String>);
 
 impl Hidden {
+    /// Values that are secret wherever they stand. Short ones are words like
+    /// `C.UTF-8` or `true`, and stay.
+    pub fn of<'v>(values: impl Iterator<Item = &'v String>) -> Hidden {
+        Hidden(values.filter(|value| value.len() >= SECRET_MIN).cloned().collect())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

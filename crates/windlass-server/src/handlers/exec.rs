@@ -10,7 +10,7 @@ use super::pipes::{Heard, Pipes, serve};
 use super::scrubbed::hidden_of;
 use super::strays::end_strays;
 use super::verdict::{too_much, verdict};
-use crate::redact::Redactor;
+use crate::redact::{Hidden, Redactor};
 use command_fds::{CommandFdExt, FdMapping};
 use futures::FutureExt;
 use futures::future::{Fuse, FusedFuture};
@@ -104,7 +104,9 @@ impl ExecHandler {
         let document = document(&call)?;
         let environment = environment(&call, &self.host, &self.spec.env);
         let (group, pipes) = self.start(&environment)?;
-        let heard = Heard::new(call.log.clone(), hidden_of(&call, &self.redactor));
+        // What the configuration gives it may be secret too.
+        let hidden = hidden_of(&call, &self.redactor).and(Hidden::of(self.spec.env.values()));
+        let heard = Heard::new(call.log.clone(), hidden);
         let (end, ended) = {
             let io = pin!(serve(pipes, document, &call, &heard).fuse());
             self.see_through(group, io, &call, &heard).await?

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::Notify;
-use windlass::{Cx, Json, Progress, StepCall, StepLog};
+use windlass::{Json, Progress, StepCall, StepLog};
 
 /// Most bytes of standard output.
 pub(crate) const OUTPUT_MAX: usize = 1024 * 1024;
@@ -84,7 +84,7 @@ pub(crate) async fn serve(pipes: Pipes, document: Vec<u8>, call: &StepCall, hear
         feed(stdin, document),
         collect(stdout, heard),
         follow(stderr, &call.step, heard),
-        hear_progress(progress, &call.cx, &call.step),
+        hear_progress(progress, call, heard),
     );
 }
 
@@ -140,15 +140,19 @@ struct SaidProgress {
     data: Option<Json>,
 }
 
-async fn hear_progress(progress: pipe::Receiver, cx: &Cx, step: &str) {
+async fn hear_progress(progress: pipe::Receiver, call: &StepCall, heard: &Heard) {
     let mut lines = Lines::new(PROGRESS_LINE_MAX);
     let mut has_warned = false;
     let mut hear = |line: Line<'_>| match read_progress(&line) {
-        Ok(Some(progress)) => cx.progress_with(progress),
+        Ok(Some(Progress { done, total, note, data })) => {
+            let note = note.map(|note| heard.hidden.scrub(&note).into_owned());
+            call.cx.progress_with(Progress { done, total, note, data });
+        }
         Ok(None) => {}
         Err(error) if !has_warned => {
             has_warned = true;
             let shape = r#"{"progress":{"done":1,"total":2}}"#;
+            let step = &call.step;
             tracing::warn!(step, error, "a line on descriptor 3 is no progress; write {shape}");
         }
         Err(_) => {}

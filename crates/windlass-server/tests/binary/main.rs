@@ -6,6 +6,7 @@
 
 mod about;
 mod act;
+mod canaries;
 mod crash;
 mod dead;
 mod examples;
