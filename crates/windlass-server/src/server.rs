@@ -103,7 +103,14 @@ impl Server {
             UiMode::Full => api::Page::On,
             UiMode::ReadOnly => api::Page::ReadOnly,
         };
-        let gate = Gate::open(&engine, &config.auth).await?;
+        let gate = match Gate::open(&engine, &config.auth).await {
+            Ok(gate) => gate,
+            Err(refused) => {
+                // Work may have begun: it goes back before the process ends.
+                engine.shutdown(Duration::ZERO).await?;
+                return Err(refused);
+            }
+        };
         let terms = Terms { limits, gate, page, redactor };
         let app = App::new(engine.clone(), at, terms, meter).await?;
         let (close, closed) = oneshot::channel::<()>();
