@@ -1,7 +1,7 @@
 //! The server and its command line as a library, so that tests and the binary
 //! share one way in. `config` says what is wanted, `boot` builds it, `listen`
-//! takes connections, `api` answers, `handlers` run what is not Rust, `bench`
-//! measures it all, `cli` is what people type.
+//! takes connections, `api` answers, `handlers` run what is not Rust, `outbound`
+//! asks others over HTTP, `bench` measures it all, `cli` is what people type.
 
 pub mod api;
 pub mod bench;
@@ -12,5 +12,6 @@ pub mod demo;
 pub mod handlers;
 pub mod listen;
 pub mod logs;
+pub mod outbound;
 pub mod server;
 pub mod tls;
