@@ -15,7 +15,7 @@ use windlass::{
 /// `handlers` makes the handler of each `[handlers.NAME]`.
 pub async fn engine_builder(
     config: &Config,
-    handlers: impl Fn(&str, &HandlerConfig) -> Arc<dyn StepHandler>,
+    handlers: impl Fn(&str, &HandlerConfig) -> Result<Arc<dyn StepHandler>>,
 ) -> Result<Builder> {
     let found = config.check();
     for warning in &found.warnings {
@@ -30,7 +30,7 @@ pub async fn engine_builder(
         builder = builder.queue(name, queue.concurrency);
     }
     for (name, handler) in &config.handlers {
-        let made = Configured { handler: handlers(name, handler), timeout: handler.timeout };
+        let made = Configured { handler: handlers(name, handler)?, timeout: handler.timeout };
         builder = builder.handler(name, made);
     }
     for (name, kind) in &config.kinds {

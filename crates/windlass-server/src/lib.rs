@@ -12,6 +12,7 @@ pub mod demo;
 pub mod handlers;
 pub mod listen;
 pub mod logs;
+mod makers;
 pub mod outbound;
 pub mod server;
 pub mod tls;

@@ -4,12 +4,17 @@
 
 use super::suggest::nearest;
 use super::values::{Deadline, Listen, Size};
+use crate::handlers::own_header;
+use crate::outbound::{SigningSecret, Target};
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 use windlass::Exponential;
 use windlass_core::clock::{check_duration, format_duration, parse_duration};
 use windlass_core::task::QueueName;
+
+/// Headers that one handler may add.
+const HEADERS_MAX: usize = 32;
 
 /// What a value looks like.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +43,13 @@ pub(super) enum Shape {
     Name,
     Names,
     Env,
+    /// Where a request may go.
+    HttpUrl,
+    SigningSecret,
+    /// Headers of a request; `NAME_file` is in a file.
+    Headers,
+    /// True or false.
+    Flag,
     /// For keys that only accept their default.
     Anything,
 }
@@ -85,12 +97,16 @@ impl Shape {
             | Shape::Duration { .. }
             | Shape::Deadline
             | Shape::Size
+            | Shape::HttpUrl
+            | Shape::SigningSecret
             | Shape::Name => true,
             Shape::Whole(..)
             | Shape::Retry(_)
             | Shape::Argv
             | Shape::Names
             | Shape::Env
+            | Shape::Headers
+            | Shape::Flag
             | Shape::Anything => false,
         }
     }
@@ -102,6 +118,8 @@ impl Shape {
             Shape::Url { .. } => "a URL that this version knows",
             Shape::Duration { .. } | Shape::Deadline => "a duration",
             Shape::Size => "a size",
+            Shape::HttpUrl => "an http:// or https:// URL",
+            Shape::SigningSecret => "`whsec_` and the base64 of 24 to 64 bytes",
             _ => "a value of this key",
         }
     }
@@ -115,6 +133,8 @@ impl Shape {
             Shape::Argv => return argv(value),
             Shape::Names => return names(value),
             Shape::Env => return env(value),
+            Shape::Headers => return headers(value),
+            Shape::Flag => return flag(value),
             // A number of bytes needs no unit.
             Shape::Size if value.get_ref().is_integer() => {
                 return whole(value, 1, i64::MAX).map(toml::Value::from);
@@ -133,6 +153,7 @@ impl Shape {
             Shape::Duration { .. } | Shape::Deadline => "write \"30s\" or \"5m\"",
             Shape::Size => "write \"16MiB\" or a number of bytes",
             Shape::Address => "write \"127.0.0.1:7450\"",
+            Shape::HttpUrl => "write \"https://HOST/PATH\"",
             _ => "write it in quotes",
         }
     }
@@ -153,6 +174,8 @@ impl Shape {
             Shape::Name => QueueName::new(text).map(drop).map_err(|e| plainly(e.message().into())),
             Shape::Choice { now, soon } => choice(text, now, soon),
             Shape::Url { now, soon } => url(text, now, soon),
+            Shape::HttpUrl => Target::parse(text).map(drop).map_err(plainly),
+            Shape::SigningSecret => SigningSecret::parse(text).map(drop).map_err(plainly),
             _ if text.is_empty() => Err(plainly("is empty; write one letter or more".to_owned())),
             _ => Ok(()),
         }
@@ -302,6 +325,39 @@ fn env(value: &Written<'_>) -> Checked<toml::Value> {
         };
     }
     Ok(env.into())
+}
+
+fn flag(value: &Written<'_>) -> Checked<toml::Value> {
+    match value.get_ref() {
+        DeValue::Boolean(flag) => Ok((*flag).into()),
+        other => {
+            let found = with_article(other.type_str());
+            wrong(value, format!("must be true or false, not {found}"), "write it without quotes")
+        }
+    }
+}
+
+fn headers(value: &Written<'_>) -> Checked<toml::Value> {
+    let Some(table) = value.get_ref().as_table() else {
+        let hint = "write { Authorization_file = \"token.txt\" }";
+        return wrong(value, "must be a table of strings", hint);
+    };
+    if table.len() > HEADERS_MAX {
+        return wrong(value, format!("has more than {HEADERS_MAX} headers"), "remove some");
+    }
+    let mut headers = toml::Table::new();
+    for (name, item) in table {
+        let name: &str = name.get_ref();
+        let Some(text) = item.get_ref().as_str() else {
+            return wrong(item, format!("`{name}` must be a string"), "write it in quotes");
+        };
+        if let Err(message) = own_header(name, text) {
+            let (message, hint) = advice(&message, "change it");
+            return wrong(item, message, hint);
+        }
+        headers.insert(name.to_owned(), text.into());
+    }
+    Ok(headers.into())
 }
 
 const RETRY_KEYS: [&str; 5] = ["retries", "first", "factor", "cap", "jitter"];

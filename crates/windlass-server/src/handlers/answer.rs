@@ -24,7 +24,9 @@ pub(crate) fn done(headers: &HeaderMap, body: &[u8]) -> Result<Value, TaskError>
         Some(b"skip") => return Err(skip(reason(body))),
         Some(other) => {
             let other = start_of(&clean(other), 40);
-            return Err(bad_output(format!("the header {OUTCOME} is `{other}`; only skip is known")));
+            return Err(bad_output(format!(
+                "the header {OUTCOME} is `{other}`; only skip is known"
+            )));
         }
     }
     let value = parse(body).map_err(|e| {

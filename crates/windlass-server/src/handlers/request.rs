@@ -67,8 +67,9 @@ pub fn own_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), 
     if value.len() > VALUE_MAX {
         return Err(format!("`{name}` has more than {VALUE_MAX} bytes; shorten it"));
     }
-    let mut value = HeaderValue::from_str(value)
-        .map_err(|_| format!("the value of `{name}` has characters no header may have; use visible ASCII"))?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| {
+        format!("the value of `{name}` has characters no header may have; use visible ASCII")
+    })?;
     value.set_sensitive(true);
     Ok((read, value))
 }

@@ -90,10 +90,7 @@ impl Outbound {
                 return Ok(Answer { host: at.host().to_owned(), response });
             };
             // Other redirects turn a POST into a GET, which is another request.
-            if !matches!(
-                status,
-                StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
-            ) {
+            if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
                 let why = at.follow(&location).err().unwrap_or_else(|| {
                     format!("the answer is {status}, which does not keep a POST; use 307 or 308")
                 });
@@ -101,7 +98,8 @@ impl Outbound {
             }
             at = at.follow(&location).map_err(Trouble::Redirected)?;
         }
-        let why = format!("`{at}` redirects more than {REDIRECTS_MAX} times; name the last address");
+        let why =
+            format!("`{at}` redirects more than {REDIRECTS_MAX} times; name the last address");
         Err(Trouble::Redirected(why))
     }
 

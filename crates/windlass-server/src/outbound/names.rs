@@ -52,7 +52,10 @@ impl GuardedNames {
     }
 
     /// The addresses that may be connected to; an error when there is none.
-    async fn addresses(self, name: String) -> Result<Addrs, Box<dyn std::error::Error + Send + Sync>> {
+    async fn addresses(
+        self,
+        name: String,
+    ) -> Result<Addrs, Box<dyn std::error::Error + Send + Sync>> {
         let found = tokio::time::timeout(WITHIN, self.lookup.lookup(name.clone()));
         let found = found.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let (open, closed): (Vec<IpAddr>, Vec<IpAddr>) =

@@ -23,8 +23,9 @@ impl SigningSecret {
         let Some(encoded) = text.strip_prefix(PREFIX) else {
             return Err(format!("does not begin with `{PREFIX}`; {HOW}"));
         };
-        let bytes =
-            STANDARD.decode(encoded).map_err(|_| format!("is not base64 after `{PREFIX}`; {HOW}"))?;
+        let bytes = STANDARD
+            .decode(encoded)
+            .map_err(|_| format!("is not base64 after `{PREFIX}`; {HOW}"))?;
         match LENGTH.contains(&bytes.len()) {
             true => Ok(SigningSecret(bytes)),
             false => Err(format!("has {} bytes; {HOW}", bytes.len())),

@@ -20,8 +20,8 @@ impl Target {
         if text.len() > URL_MAX {
             return Err(format!("is longer than {URL_MAX} bytes; shorten it"));
         }
-        let url = Url::parse(text)
-            .map_err(|e| format!("is not a URL ({e}); write https://HOST/PATH"))?;
+        let url =
+            Url::parse(text).map_err(|e| format!("is not a URL ({e}); write https://HOST/PATH"))?;
         Target::of(url)
     }
 
@@ -66,7 +66,9 @@ impl Target {
     /// Where a redirect leads, if that is the same server.
     pub(super) fn follow(&self, location: &str) -> Result<Target, String> {
         let elsewhere = |host: &str| {
-            format!("the answer points to `{host}`, and another server is not followed; name the last address of the chain in the URL")
+            format!(
+                "the answer points to `{host}`, and another server is not followed; name the last address of the chain in the URL"
+            )
         };
         if location.len() > URL_MAX {
             return Err(format!("the answer points to a URL of more than {URL_MAX} bytes"));

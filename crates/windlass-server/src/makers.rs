@@ -1,0 +1,58 @@
+//! Makes the handler of each `[handlers.NAME]`, of a program or of a server
+//! elsewhere. What handlers of one sort share on a node is held here until all are
+//! made. The configuration was checked before; the engine comes after.
+
+use crate::config::Config;
+use crate::config::HandlerConfig;
+use crate::handlers::{ExecHandler, ExecHost, ExecSpec, HttpHandler, HttpSpec, own_header};
+use crate::outbound::{Outbound, Reach, SigningSecret, Target};
+use std::sync::Arc;
+use windlass::{Error, Result, StepHandler};
+
+pub(crate) struct Makers {
+    /// There when a handler is a program.
+    host: Option<Arc<ExecHost>>,
+    /// There when a handler is a server: one for each reach, so that no connection
+    /// of one is used by the other.
+    outbound: Option<(Outbound, Outbound)>,
+}
+
+impl Makers {
+    pub(crate) fn new(config: &Config, host: Option<Arc<ExecHost>>) -> Result<Makers> {
+        let outbound = match config.handlers.values().any(|handler| handler.http.is_some()) {
+            true => Some((Outbound::new(Reach::Public)?, Outbound::new(Reach::Private)?)),
+            false => None,
+        };
+        Ok(Makers { host, outbound })
+    }
+
+    pub(crate) fn make(&self, name: &str, handler: &HandlerConfig) -> Result<Arc<dyn StepHandler>> {
+        let wrong = |why: String| Error::invalid("config", format!("handler `{name}`: {why}"));
+        match (&handler.http, &self.outbound, &self.host) {
+            (Some(_), Some((public, private)), _) => {
+                let outbound = if handler.allow_private { private } else { public };
+                let spec = http(handler).map_err(wrong)?;
+                Ok(Arc::new(HttpHandler::new(spec, outbound.clone())))
+            }
+            (None, _, Some(host)) => {
+                let HandlerConfig { exec, timeout, env, .. } = handler.clone();
+                let spec = ExecSpec { argv: exec, timeout, env };
+                Ok(Arc::new(ExecHandler::new(spec, host.clone())))
+            }
+            _ => Err(wrong("has neither `exec` nor `http`; write one of them".to_owned())),
+        }
+    }
+}
+
+fn http(handler: &HandlerConfig) -> std::result::Result<HttpSpec, String> {
+    let url = handler.http.as_ref().map_or("", |url| url.expose());
+    let mut spec = HttpSpec::new(Target::parse(url)?);
+    spec.timeout = handler.timeout;
+    let secret = handler.secret.as_ref().map(|secret| SigningSecret::parse(secret.expose()));
+    spec.secret = secret.transpose()?;
+    for (name, value) in &handler.headers {
+        let (name, value) = own_header(name, value)?;
+        spec.headers.insert(name, value);
+    }
+    Ok(spec)
+}
