@@ -112,7 +112,7 @@ impl Outbound {
         body: Bytes,
     ) -> std::result::Result<Response, Trouble> {
         // The client connects to an address without asking for names.
-        if let Some(ip) = to.literal()
+        if let Some(ip) = to.address()
             && let Some(place) = self.names.refuses(ip)
         {
             let host = to.host().to_owned();

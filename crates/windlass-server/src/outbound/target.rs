@@ -6,7 +6,7 @@ use super::address::Reach;
 use super::trouble::Refused;
 use reqwest::Url;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Longest URL.
 const URL_MAX: usize = 2048;
@@ -46,18 +46,20 @@ impl Target {
         self.0.host_str().unwrap_or_default()
     }
 
-    /// The address, when the host is one. Nobody resolves such a host, so nobody
-    /// else judges it.
-    pub fn literal(&self) -> Option<IpAddr> {
-        self.host().trim_matches(['[', ']']).parse().ok()
+    /// The address, when nobody has to be asked for it. A host that is an address
+    /// is never resolved, so nobody else judges it; and `localhost` is loopback
+    /// whatever a name server says.
+    pub fn address(&self) -> Option<IpAddr> {
+        let host = self.host().trim_end_matches('.');
+        if host == "localhost" || host.ends_with(".localhost") {
+            return Some(Ipv4Addr::LOCALHOST.into());
+        }
+        host.trim_matches(['[', ']']).parse().ok()
     }
 
     /// What can be said without asking a name server.
     pub fn check(&self, reach: Reach) -> Result<(), Refused> {
-        let host = self.host().trim_end_matches('.');
-        let is_here = host == "localhost" || host.ends_with(".localhost");
-        let ip = self.literal().or(is_here.then_some(std::net::Ipv4Addr::LOCALHOST.into()));
-        match ip.and_then(|ip| Some((ip, reach.refuses(ip)?))) {
+        match self.address().and_then(|ip| Some((ip, reach.refuses(ip)?))) {
             Some((ip, place)) => Err(Refused { host: self.host().to_owned(), ip, place }),
             None => Ok(()),
         }
