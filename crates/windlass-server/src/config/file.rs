@@ -354,6 +354,24 @@ mod tests {
                 "[kinds.a]\nsteps = [\"x\", \"x\"]",
                 "w.toml:2:15: `kinds.a.steps`: `x` stands twice hint: remove one",
             ),
+            ("queues = 3", "w.toml:1:1: `queues` is a table hint: write [queues]"),
+            (
+                "[queues.\"a b\"]",
+                "w.toml:1:9: `a b` cannot be a name in [queues] hint: use 1 to 200 letters, digits and . _ - : /",
+            ),
+            (
+                "[store]\nurl = \"sqlite:x.db\"",
+                "w.toml:2:7: `store.url`: is not a complete `sqlite:` URL hint: use sqlite://windlass.db or memory:",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(told(text), [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_of_http_handlers_are_told_without_being_quoted() {
+        let table = [
             (
                 "[handlers.a]\nhttp = \"ftp://x/secret\"",
                 "w.toml:2:8: `handlers.a.http`: `ftp:` is not known here hint: use https:// or http://",
@@ -385,15 +403,6 @@ mod tests {
             (
                 "[handlers.a]\nheaders = \"X-Key: 1\"",
                 "w.toml:2:11: `handlers.a.headers`: must be a table of strings hint: write { Authorization_file = \"token.txt\" }",
-            ),
-            ("queues = 3", "w.toml:1:1: `queues` is a table hint: write [queues]"),
-            (
-                "[queues.\"a b\"]",
-                "w.toml:1:9: `a b` cannot be a name in [queues] hint: use 1 to 200 letters, digits and . _ - : /",
-            ),
-            (
-                "[store]\nurl = \"sqlite:x.db\"",
-                "w.toml:2:7: `store.url`: is not a complete `sqlite:` URL hint: use sqlite://windlass.db or memory:",
             ),
         ];
         for (text, expected) in table {

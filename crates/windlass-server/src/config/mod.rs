@@ -286,7 +286,6 @@ pub struct HandlerConfig {
 }
 
 /// Serde wants a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_false(flag: &bool) -> bool {
     !flag
 }

@@ -150,8 +150,6 @@ pub(super) fn http(url: &SecretUrl) -> String {
     }
 }
 
-// Serde wants the field as it is.
-#[allow(clippy::ref_option)]
 pub(super) fn shown_http<S: Serializer>(url: &Option<SecretUrl>, s: S) -> Result<S::Ok, S::Error> {
     url.as_ref().map(http).serialize(s)
 }

@@ -38,7 +38,10 @@ impl HttpSpec {
         let mut headers = self.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut tell = |name: &'static str, value: &str| match HeaderValue::from_str(value) {
-            Ok(value) => Ok(drop(headers.insert(name, value))),
+            Ok(value) => {
+                headers.insert(name, value);
+                Ok(())
+            }
             Err(_) => Err(fatal(format!("{value:?} cannot be sent as the header `{name}`"))),
         };
         // One id for all tries of a step: to the receiver they are one message.

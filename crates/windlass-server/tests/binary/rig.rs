@@ -156,12 +156,22 @@ impl Server {
         Server::start(folder, &["serve"])
     }
 
+    /// The same with a variable in its environment.
+    pub(crate) fn serve_with(folder: Folder, name: &str, value: &str) -> Server {
+        Server::start_with(folder, &["serve"], Some((name, value)))
+    }
+
     fn start(folder: Folder, arguments: &[&str]) -> Server {
+        Server::start_with(folder, arguments, None)
+    }
+
+    fn start_with(folder: Folder, arguments: &[&str], variable: Option<(&str, &str)>) -> Server {
         for _ in 0..TRIES {
             let at = free_port();
             let log = File::options().create(true).append(true).open(folder.file("log")).unwrap();
             let mut command = folder.command(arguments);
             command.args(["--listen", &at]).stdout(Stdio::null()).stderr(log);
+            command.envs(variable);
             let mut process = Process(command.spawn().unwrap());
             let ready = until("a server", || match process.0.try_wait().unwrap() {
                 Some(_) => Some(false),
