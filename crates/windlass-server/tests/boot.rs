@@ -145,6 +145,6 @@ async fn what_does_not_fit_is_refused_before_the_store_is_opened() {
     let mut config = configured(&dir, "");
     config.handlers.insert("x".to_owned(), HandlerConfig::default());
     let error = engine_builder(&config, named).await.unwrap_err();
-    assert!(error.message().contains("handler `x` has no `exec`"), "{error}");
+    assert!(error.message().contains("handler `x` has neither `exec` nor `http`"), "{error}");
     assert!(!dir.path().join("w.db").exists());
 }

@@ -355,6 +355,9 @@ fn headers(value: &Written<'_>) -> Checked<toml::Value> {
             let (message, hint) = advice(&message, "change it");
             return wrong(item, message, hint);
         }
+        if headers.keys().any(|known| known.eq_ignore_ascii_case(name)) {
+            return wrong(item, format!("`{name}` stands twice"), "remove one");
+        }
         headers.insert(name.to_owned(), text.into());
     }
     Ok(headers.into())

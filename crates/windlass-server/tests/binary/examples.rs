@@ -26,6 +26,7 @@ fn copy(name: &str) -> Folder {
 #[test]
 fn a_handler_in_python() {
     let server = example("exec_python");
+    assert_eq!(children(&server), ["windlass guard"]);
     let scan = server.run(&["submit", "scan", "path=sample.txt", "--wait"]).ok();
     assert_eq!(scan.json(), json!({"lines": 2, "words": 20, "bytes": 97}));
     let task = server.submit(&["scan", "path=sample.txt", "--wait"]);
@@ -78,6 +79,7 @@ fn a_handler_that_is_a_server() {
     let _receiver = Process(receiver.spawn().unwrap());
     until("the receiver", || std::net::TcpStream::connect(&at).ok());
     let server = Server::serve(folder);
+    assert!(children(&server).is_empty(), "no program, no guard");
     let count = server.run(&["submit", "count", "path=sample.txt", "--wait"]).ok();
     assert_eq!(count.json(), json!({"lines": 2, "words": 20}));
     let empty = server.submit(&["count", "path=empty.txt", "--wait"]);
@@ -94,6 +96,21 @@ fn a_handler_that_is_a_server() {
     assert_eq!(server.run(&["task", "wait", &later]).ok().json()["words"], 2);
     let stranger = post(&at, "/count", r#"{"payload":{"path":"sample.txt"}}"#);
     assert!(stranger.starts_with("HTTP/1.1 401"), "{stranger}");
+}
+
+/// The command lines of a server's processes, without the path of the program.
+fn children(server: &Server) -> Vec<String> {
+    let parent = format!("PPid:\t{}\n", server.process.0.id());
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let ours = processes.filter(|process| {
+        fs::read_to_string(process.join("status")).is_ok_and(|status| status.contains(&parent))
+    });
+    let line = |process: std::path::PathBuf| {
+        let line = fs::read_to_string(process.join("cmdline")).unwrap();
+        let words = line.trim_end_matches('\0').replace('\0', " ");
+        words.rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    ours.map(line).collect()
 }
 
 fn post(at: &str, path: &str, body: &str) -> String {

@@ -11,4 +11,5 @@ mod outcomes;
 mod redirects;
 mod request;
 mod rig;
+mod secure;
 mod tricks;
