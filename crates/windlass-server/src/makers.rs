@@ -2,8 +2,7 @@
 //! elsewhere. What handlers of one sort share on a node is held here until all are
 //! made. The configuration was checked before; the engine comes after.
 
-use crate::config::Config;
-use crate::config::HandlerConfig;
+use crate::config::{Config, HandlerConfig};
 use crate::handlers::{ExecHandler, ExecHost, ExecSpec, HttpHandler, HttpSpec, own_header};
 use crate::outbound::{Outbound, Reach, SigningSecret, Target};
 use std::sync::Arc;
@@ -14,23 +13,25 @@ pub(crate) struct Makers {
     host: Option<Arc<ExecHost>>,
     /// There when a handler is a server: one for each reach, so that no connection
     /// of one is used by the other.
-    outbound: Option<(Outbound, Outbound)>,
+    public: Option<Outbound>,
+    private: Option<Outbound>,
 }
 
 impl Makers {
     pub(crate) fn new(config: &Config, host: Option<Arc<ExecHost>>) -> Result<Makers> {
-        let outbound = match config.handlers.values().any(|handler| handler.http.is_some()) {
-            true => Some((Outbound::new(Reach::Public)?, Outbound::new(Reach::Private)?)),
-            false => None,
+        let client = |allow_private: bool| {
+            let mut all = config.handlers.values().filter(|handler| handler.http.is_some());
+            let is_wanted = all.any(|handler| handler.allow_private == allow_private);
+            is_wanted.then(|| Outbound::new(Reach::of(allow_private))).transpose()
         };
-        Ok(Makers { host, outbound })
+        Ok(Makers { host, public: client(false)?, private: client(true)? })
     }
 
     pub(crate) fn make(&self, name: &str, handler: &HandlerConfig) -> Result<Arc<dyn StepHandler>> {
         let wrong = |why: String| Error::invalid("config", format!("handler `{name}`: {why}"));
-        match (&handler.http, &self.outbound, &self.host) {
-            (Some(_), Some((public, private)), _) => {
-                let outbound = if handler.allow_private { private } else { public };
+        let outbound = if handler.allow_private { &self.private } else { &self.public };
+        match (&handler.http, outbound, &self.host) {
+            (Some(_), Some(outbound), _) => {
                 let spec = http(handler).map_err(wrong)?;
                 Ok(Arc::new(HttpHandler::new(spec, outbound.clone())))
             }

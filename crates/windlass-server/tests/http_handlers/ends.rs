@@ -1,13 +1,16 @@
 //! How tries end that get no answer: timeouts, cancels, slow bodies, servers that
 //! leave or are not there. Each connection is seen to close.
 
+use crate::names::NameServer;
 use crate::rig::{LIMIT, Play, Receiver, Rig, ended, near, once, spec, until, why};
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use windlass::State;
+use windlass_server::outbound::{Outbound, Reach};
 
-const SHORT: Duration = Duration::from_millis(100);
+/// Long enough for a request to arrive on a busy machine.
+const SHORT: Duration = Duration::from_secs(1);
 
 async fn times_out(said: &'static str) {
     let receiver = Receiver::new(move |_, _| Play::Hang(said.into())).await;
@@ -66,6 +69,16 @@ async fn a_server_that_is_not_there_is_asked_again() {
     assert_eq!((reason, class), ("exhausted", "retryable"));
     assert!(message.starts_with("`127.0.0.1` cannot be reached: "), "{message}");
     assert!(!format!("{task:?}").contains("hunter2"), "{task:?}");
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_is_asked_again() {
+    let names = NameServer::new(|_, _| vec![]).await;
+    let outbound = Outbound::with(Reach::Public, names.resolver(), []).expect("a client");
+    let task = Rig::with(spec("https://nobody.test/"), outbound, once()).await.run().await;
+    let (_, class, message) = why(&task);
+    assert_eq!((class, names.lookups()), ("retryable", 1));
+    assert_eq!(message, "`nobody.test` cannot be reached: the name has no address");
 }
 
 #[tokio::test]

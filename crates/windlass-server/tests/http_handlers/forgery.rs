@@ -66,8 +66,9 @@ impl Canaries {
 
     /// With `allow_private` each of them answers, so silence means something.
     async fn assert_alive(&self) {
+        let outbound = near();
         for url in self.ports().into_iter().flat_map(open) {
-            let task = Rig::with(spec(&url), near(), once()).await.run().await;
+            let task = Rig::with(spec(&url), outbound.clone(), once()).await.run().await;
             assert_eq!(output(&task), json!({"canary": true}), "{url}");
         }
         assert!(self.counts().iter().all(|count| *count > 0), "{:?}", self.counts());
@@ -98,7 +99,7 @@ async fn become_of(urls: &[String], outbound: &Outbound) -> Vec<(&'static str, S
 async fn no_url_reaches_a_canary() {
     let canaries = Canaries::new().await;
     let urls: Vec<String> = canaries.ports().into_iter().flat_map(urls).collect();
-    assert!(urls.len() >= 2 * 200, "only {}", urls.len());
+    assert!(urls.len() >= 2 * 400, "only {}", urls.len());
     let mut by_allow = 0;
     for (url, (class, message)) in urls.iter().zip(become_of(&urls, &far(&[])).await) {
         assert_eq!(class, "fatal", "{url}: {message}");
@@ -133,7 +134,7 @@ async fn no_redirect_reaches_a_canary() {
     let urls: Vec<String> = (0..tricks.len())
         .map(|n| redirecting.url(&format!("/{}/{n}", statuses[n % statuses.len()])))
         .collect();
-    assert!(urls.len() >= 2 * 200, "only {}", urls.len());
+    assert!(urls.len() >= 2 * 400, "only {}", urls.len());
     for (n, (class, message)) in become_of(&urls, &far(&[PUBLIC])).await.into_iter().enumerate() {
         assert_eq!(class, "fatal", "{}: {message}", tricks[n]);
         assert!(message.contains("another server is not followed"), "{}: {message}", tricks[n]);

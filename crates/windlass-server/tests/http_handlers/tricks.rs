@@ -148,8 +148,8 @@ pub(crate) fn open(port: u16) -> Vec<String> {
 #[test]
 fn the_forms_of_an_address() {
     let forms = forms(Ipv4Addr::LOCALHOST);
-    for form in ["2130706433", "0x7f000001", "017700000001", "0x7f.0x0.0x0.0x1", "127.0.1"] {
-        assert!(forms.iter().any(|known| known == form) || form == "127.0.1", "{form}");
+    for form in ["2130706433", "0x7f000001", "017700000001", "0x7f.0x0.0x0.0x1", "127.1"] {
+        assert!(forms.iter().any(|known| known == form), "{form}");
     }
     let mapped: Ipv6Addr = "::ffff:7f00:1".parse().expect("an address");
     assert_eq!(mapped.to_ipv4_mapped(), Some(Ipv4Addr::LOCALHOST));
