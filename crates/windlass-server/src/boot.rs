@@ -17,7 +17,7 @@ use windlass::{
 /// `handlers` makes the handler of each `[handlers.NAME]`.
 pub async fn engine_builder(
     config: &Config,
-    handlers: impl Fn(&str, &HandlerConfig) -> Arc<dyn StepHandler>,
+    handlers: impl Fn(&str, &HandlerConfig) -> Result<Arc<dyn StepHandler>>,
 ) -> Result<Builder> {
     let found = config.check();
     for warning in &found.warnings {
@@ -33,7 +33,7 @@ pub async fn engine_builder(
         builder = builder.queue(name, queue.concurrency);
     }
     for (name, handler) in &config.handlers {
-        let made = Scrubbed::new(handlers(name, handler), redactor.clone());
+        let made = Scrubbed::new(handlers(name, handler)?, redactor.clone());
         let made = Configured { handler: Arc::new(made), timeout: handler.timeout };
         builder = builder.handler(name, made);
     }

@@ -6,10 +6,10 @@
 use crate::access::Gate;
 use crate::api::{self, App, Limits, Terms};
 use crate::boot::{apply_queues, engine_builder, redactor};
-use crate::config::{Config, HandlerConfig, UiMode};
-use crate::handlers::{ExecHandler, ExecHost, ExecSpec, end_leftovers, owner_of};
+use crate::config::{Config, UiMode};
+use crate::handlers::{ExecHost, end_leftovers, owner_of};
 use crate::listen;
-use crate::redact::Redactor;
+use crate::makers::Makers;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use windlass::{Builder, Engine, Error, Result, StepHandler};
+use windlass::{Builder, Engine, Error, Result};
 
 const DIGEST_EVERY: Duration = Duration::from_secs(5);
 /// More than the listener takes connections, with room for the rest.
@@ -83,8 +83,8 @@ impl Server {
         let url = config.store.url.expose();
         let host = host(config, url)?;
         let redactor = redactor(config)?;
-        let made = |_: &str, handler: &HandlerConfig| exec(handler, host.as_ref(), &redactor);
-        let builder = engine_builder(config, made).await?;
+        let makers = Makers::new(config, host.clone(), redactor.clone())?;
+        let builder = engine_builder(config, |name, handler| makers.make(name, handler)).await?;
         // The store is ours now, so whoever still works for it is a leftover.
         if host.is_some() {
             end_leftovers(&owner_of(url)).map_err(|e| {
@@ -182,7 +182,7 @@ fn cannot_listen(at: SocketAddr, error: &std::io::Error) -> Error {
 
 /// The guard of handlers' processes, when there are such handlers.
 fn host(config: &Config, url: &str) -> Result<Option<Arc<ExecHost>>> {
-    if config.handlers.is_empty() {
+    if config.handlers.values().all(|handler| handler.exec.is_empty()) {
         return Ok(None);
     }
     let failed = |e: std::io::Error| {
@@ -191,20 +191,4 @@ fn host(config: &Config, url: &str) -> Result<Option<Arc<ExecHost>>> {
     let program = std::env::current_exe().map_err(failed)?;
     let argv = vec![program.display().to_string(), "guard".to_owned()];
     ExecHost::start(argv, owner_of(url)).map(Some).map_err(failed)
-}
-
-fn exec(
-    handler: &HandlerConfig,
-    host: Option<&Arc<ExecHost>>,
-    redactor: &Redactor,
-) -> Arc<dyn StepHandler> {
-    let HandlerConfig { exec, timeout, env, .. } = handler.clone();
-    match host {
-        Some(host) => {
-            let spec = ExecSpec { argv: exec, timeout, env };
-            Arc::new(ExecHandler::new(spec, host.clone()).hiding(redactor.clone()))
-        }
-        // Not reached: a host is there as soon as a handler is.
-        None => Arc::new(|_: windlass::StepCall| async { Err(windlass::fatal("no guard")) }),
-    }
 }

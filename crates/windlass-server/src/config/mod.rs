@@ -23,7 +23,7 @@ pub use flags::{FileFlags, Role};
 pub use layers::{Loaded, Surroundings, load};
 pub use locate::{ConfigError, Origin, Problem};
 pub use show::{Origins, default_text, json, text};
-pub use values::{Deadline, Listen, RateLimit, SecretUrl, Size, redact};
+pub use values::{Deadline, Listen, RateLimit, Secret, SecretUrl, Size, redact};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -264,7 +264,8 @@ pub struct KindConfig {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HandlerConfig {
-    /// Program and arguments.
+    /// Program and arguments; empty when it is `http`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exec: Vec<String>,
     /// The kind's step timeout when absent.
     #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
@@ -272,6 +273,23 @@ pub struct HandlerConfig {
     /// All the environment it gets, beside PATH and WINDLASS_*.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "show::shown_env")]
     pub env: BTreeMap<String, String>,
+    /// Where each try is posted to.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "show::shown_http")]
+    pub http: Option<SecretUrl>,
+    /// Whether that may be loopback or a private address.
+    #[serde(skip_serializing_if = "is_false")]
+    pub allow_private: bool,
+    /// Signs what is posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+    /// Sent with each request.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "show::shown_headers")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Serde wants a reference.
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl fmt::Debug for HandlerConfig {
@@ -280,6 +298,10 @@ impl fmt::Debug for HandlerConfig {
             .field("exec", &self.exec)
             .field("timeout", &self.timeout)
             .field("env", &show::env(&self.env))
+            .field("http", &self.http.as_ref().map(show::http))
+            .field("allow_private", &self.allow_private)
+            .field("secret", &self.secret)
+            .field("headers", &show::headers(&self.headers))
             .finish()
     }
 }

@@ -247,6 +247,32 @@ impl<'de> Deserialize<'de> for SecretUrl {
     }
 }
 
+/// A text of which nothing is ever shown; only [`Secret::expose`] gives it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(HIDDEN)
+    }
+}
+
 /// The text without the passwords a URL can hold: `user:password@`, and options
 /// such as `?password=`.
 pub fn redact(text: &str) -> String {
