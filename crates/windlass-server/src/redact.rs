@@ -134,7 +134,8 @@ impl Hidden {
     /// Values that are secret wherever they stand. Short ones are words like
     /// `C.UTF-8` or `true`, and stay.
     pub fn of<'v>(values: impl Iterator<Item = &'v String>) -> Hidden {
-        Hidden(values.filter(|value| value.len() >= SECRET_MIN).cloned().collect())
+        let values = values.filter(|value| value.len() >= SECRET_MIN).cloned();
+        Hidden(values.collect()).and(Hidden::default())
     }
 
     pub fn is_empty(&self) -> bool {

@@ -8,6 +8,7 @@ use super::document::document;
 use super::pipes::OUTPUT_MAX;
 use super::request::HttpSpec;
 use crate::outbound::{Outbound, Trouble};
+use crate::redact::Hidden;
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
@@ -45,13 +46,22 @@ impl HttpHandler {
     async fn run_once(self, call: StepCall) -> Result<Value, TaskError> {
         tokio::select! {
             biased;
-            said = self.ask(&call) => said,
+            said = self.ask(&call) => said.map_err(|error| self.discreet(error)),
             () = call.stop() => {
                 // Whoever cancelled hears of the cancel, not of a broken request.
                 call.cx.check()?;
                 Err(retryable("the request was dropped"))
             }
         }
+    }
+
+    /// A receiver may send back what it was sent; our secrets stay ours.
+    fn discreet(&self, error: TaskError) -> TaskError {
+        let values = self.spec.headers.values().filter_map(|value| value.to_str().ok());
+        let parts = values.flat_map(|value| [value, value.rsplit(' ').next().unwrap_or(value)]);
+        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        let hidden = Hidden::of(parts.iter());
+        error.reworded(|text| hidden.scrub(text).into_owned())
     }
 
     async fn ask(&self, call: &StepCall) -> Result<Value, TaskError> {

@@ -5,6 +5,8 @@
 
 use crate::rig::{Folder, Ran, Server, until};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 
 /// Says all it was given, in every way a handler can, and then ends as told.
 const LEAKY: &str = r#"
@@ -53,6 +55,27 @@ impl Canaries {
     }
 }
 
+/// A receiver that refuses everything and says all it was sent.
+fn echo() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut heard = vec![0; 64 * 1024];
+            let mut length = 0;
+            // The document is one line.
+            while !heard[..length].ends_with(b"}\n") {
+                length += stream.read(&mut heard[length..]).unwrap();
+            }
+            let body = String::from_utf8_lossy(&heard[..length]).into_owned();
+            let head = format!("HTTP/1.1 400 Bad\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+    at
+}
+
 struct Held {
     server: Server,
     canaries: Canaries,
@@ -69,6 +92,10 @@ fn start() -> Held {
     let env: String = (0..8)
         .map(|i| format!("KEY_{i} = \"{}\"\n", canaries.new(&format!("configured variable {i}"))))
         .collect();
+    let (at, bearer, key) =
+        (echo(), canaries.new("bearer of http"), canaries.new("header of http"));
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned();
+    let secret = canaries.keep("signing secret", secret);
     folder.write(
         "windlass.toml",
         &format!(
@@ -77,6 +104,9 @@ fn start() -> Held {
              \"hide1\", \"hide2\", \"hide3\", \"hide4\", \"hide5\", \"hide6\", \"hide7\"]\n\
              [defaults]\nstep_retry = {{ retries = 0 }}\nretry = {{ retries = 0 }}\n\
              [kinds.leak]\nsteps = [\"leaky\", \"again\"]\n\
+             [handlers.echo]\nhttp = \"http://{at}/\"\nallow_private = true\n\
+             secret = \"{secret}\"\n\
+             headers = {{ Authorization = \"Bearer {bearer}\", X-Key = \"{key}\" }}\n\
              [handlers.again]\nexec = [\"python3\", \"leaky.py\"]\n\
              [handlers.leaky]\nexec = [\"python3\", \"leaky.py\"]\n[handlers.leaky.env]\n{env}"
         ),
@@ -125,6 +155,13 @@ impl Held {
             with(&self.server, &self.root, &["task", "wait", &id]);
             ids.push(id);
         }
+        let arguments = ["submit", "echo", "--data", &self.payload("any"), "-o", "id"];
+        let id = with(&self.server, &self.root, &arguments).ok().stdout.trim_end().to_owned();
+        with(&self.server, &self.root, &["task", "wait", &id]).fails(10);
+        let told = with(&self.server, &self.root, &["task", "show", &id, "-o", "json"]).ok();
+        let detail = told.json()["failure"]["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(detail.contains("authorization: [redacted]"), "nothing came back: {told:?}");
+        ids.push(id);
         ids
     }
 
