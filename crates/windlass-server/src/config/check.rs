@@ -51,6 +51,7 @@ impl Config {
             let message = format!("`server.listen`: {listen} is not a loopback address");
             found.errors.push(finding(&["server", "listen"], message, hint));
         }
+        self.check_tls(found);
         let scheme = self.store.url.scheme();
         if self.role != Role::All && matches!(scheme, "sqlite" | "memory") {
             let role = self.role.as_str();
@@ -69,6 +70,24 @@ impl Config {
                 message,
                 "raise server.body_max",
             ));
+        }
+    }
+
+    fn check_tls(&self, found: &mut Findings) {
+        let server = &self.server;
+        let files = [("tls_cert", &server.tls_cert), ("tls_key", &server.tls_key)];
+        for ((name, file), (other, its_file)) in [(files[0], files[1]), (files[1], files[0])] {
+            if file.is_empty() && !its_file.is_empty() {
+                let message = format!("`server.{other}` is set without `server.{name}`");
+                let hint = "TLS needs both the certificate and its key";
+                found.errors.push(finding(&["server", other], message, hint));
+            }
+            // It may be checked on another machine, as programs are.
+            if !file.is_empty() && !Path::new(file).exists() {
+                let message = format!("`server.{name}`: there is no file {file}");
+                let hint = "the path is relative to the working directory of the process";
+                found.warnings.push(finding(&["server", name], message, hint));
+            }
         }
     }
 
