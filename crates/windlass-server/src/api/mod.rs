@@ -18,6 +18,7 @@ mod overview;
 mod page;
 pub mod problem;
 mod queues;
+mod room;
 mod submit;
 mod tasks;
 pub mod view;
@@ -39,6 +40,7 @@ use windlass::{Engine, Reader};
 
 pub use feed::Feed;
 pub use metrics::{Meter, install as install_meter};
+pub(crate) use room::BODIES_MAX;
 
 /// What requests share.
 #[derive(Debug)]

@@ -36,6 +36,7 @@ mod submit;
 mod task;
 mod task_page;
 mod times;
+mod trust;
 mod words;
 
 pub use failure::{Exit, Failure};

@@ -3,7 +3,8 @@
 //! when they were read. Findings name keys; `layers.rs` knows where those are.
 
 use super::suggest::nearest;
-use super::{AuthMode, Config, HandlerConfig, KindConfig, Role};
+use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, Size};
+use crate::api::BODIES_MAX;
 use std::path::Path;
 use std::time::Duration;
 use windlass_core::task::STEPS_MAX;
@@ -52,6 +53,7 @@ impl Config {
             found.errors.push(finding(&["server", "listen"], message, hint));
         }
         self.check_tls(found);
+        self.check_bodies(found);
         let scheme = self.store.url.scheme();
         if self.role != Role::All && matches!(scheme, "sqlite" | "memory") {
             let role = self.role.as_str();
@@ -70,6 +72,20 @@ impl Config {
                 message,
                 "raise server.body_max",
             ));
+        }
+    }
+
+    fn check_bodies(&self, found: &mut Findings) {
+        let server = &self.server;
+        for (name, size) in [("body_max", server.body_max), ("bulk_max", server.bulk_max)] {
+            if size.as_usize() > BODIES_MAX {
+                let all = Size::bytes(BODIES_MAX as u64);
+                let message =
+                    format!("`server.{name}` {size} is more than all bodies together may have");
+                let hint =
+                    format!("write {all} or less, and send more at a time as several requests");
+                found.errors.push(finding(&["server", name], message, hint));
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod host;
 mod leftovers;
 mod pipes;
 mod processes;
+mod quota;
 mod strays;
 mod tail;
 mod verdict;

@@ -13,6 +13,9 @@ pub(super) const STREAMS_MAX: u32 = 100;
 pub(super) const RESETS_MAX: usize = 50;
 /// What HTTP/2 holds of one answer beyond what the client has room for.
 pub(super) const SEND_BUFFER: usize = 64 * 1024;
+/// What the system keeps of answers that a client has not taken, for each
+/// connection; it would let that grow to megabytes.
+pub(super) const SOCKET_BUFFER: usize = 128 * 1024;
 /// A client of HTTP/2 that does not answer a ping is gone.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 pub(super) const PONG_TIME: Duration = Duration::from_secs(20);

@@ -171,9 +171,10 @@ impl Present {
             let since = line.silent_since().filter(|since| since.elapsed() >= fresh)?;
             Some((line.has_asked.load(Relaxed), since))
         };
-        let may_go = self.lines.values().filter(|line| {
-            !line.leaving.load(Relaxed) && of.is_none_or(|peer| line.peer == peer)
-        });
+        let may_go = self
+            .lines
+            .values()
+            .filter(|line| !line.leaving.load(Relaxed) && of.is_none_or(|peer| line.peer == peer));
         let longest = may_go.filter_map(|line| Some((long_enough(line)?, line.clone())));
         let Some((_, line)) = longest.min_by_key(|(silence, _)| *silence) else { return false };
         line.leaving.store(true, Relaxed);

@@ -13,7 +13,9 @@ pub use bounds::{Bounds, CONNECTIONS_MAX, Loopback};
 use crate::tls::Certificates;
 use axum::Router;
 use axum::extract::ConnectInfo;
-use bounds::{HEADERS_MAX, PING_EVERY, PONG_TIME, RESETS_MAX, SEND_BUFFER, STREAMS_MAX};
+use bounds::{
+    HEADERS_MAX, PING_EVERY, PONG_TIME, RESETS_MAX, SEND_BUFFER, SOCKET_BUFFER, STREAMS_MAX,
+};
 use crowd::{Admitted, Asking, Crowd, Line, Seat};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -124,8 +126,12 @@ async fn accept(
     crowd: &Arc<Crowd>,
     told: &mut Told,
 ) -> Option<(TcpStream, SocketAddr, Seat)> {
-    // Answers are small and somebody waits for them.
-    let accepted = listener.accept().await.and_then(|a| a.0.set_nodelay(true).map(|()| a));
+    let accepted = listener.accept().await.and_then(|(stream, peer)| {
+        // Answers are small and somebody waits for them.
+        stream.set_nodelay(true)?;
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, SOCKET_BUFFER)?;
+        Ok((stream, peer))
+    });
     let (stream, peer) = match accepted {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -196,9 +202,13 @@ impl Host {
     {
         let bounds = &self.door.bounds;
         let (router, on) = (self.router.clone(), line.clone());
+        let certificates = self.door.certificates.clone();
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let asking = Asking::on(&on);
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certificates) = &certificates {
+                request.extensions_mut().insert(certificates.clone());
+            }
             let answer = router.clone().call(request);
             async { answer.await.map(|answer| answer.map(|body| Paced::new(body, asking))) }
         });

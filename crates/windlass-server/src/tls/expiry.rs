@@ -29,10 +29,12 @@ pub(super) fn ends(cert: &CertificateDer<'_>) -> Option<i64> {
 /// Tag, content, and what comes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
-    let (length, rest) = match first {
-        0..0x80 => (usize::from(first), rest),
-        0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+    // Short lengths are the byte itself, others say how many bytes they have.
+    let digits = usize::from(first.saturating_sub(0x80));
+    let (length, rest) = match digits {
+        0 => (usize::from(first), rest),
+        1..=4 => {
+            let (digits, rest) = rest.split_at_checked(digits)?;
             (digits.iter().fold(0, |n, digit| n << 8 | usize::from(*digit)), rest)
         }
         _ => return None,

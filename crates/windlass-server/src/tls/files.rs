@@ -100,10 +100,11 @@ fn config(
             rustls::Error::InvalidCertificate(e) => {
                 format!("the certificate in {cert} cannot be used ({e}); make a new one")
             }
-            _ => format!("the key in {key} cannot be used; take RSA (2048 bits or more), ECDSA or Ed25519"),
+            _ => format!(
+                "the key in {key} cannot be used; take RSA (2048 bits or more), ECDSA or Ed25519"
+            ),
         })
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
-
