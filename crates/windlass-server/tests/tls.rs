@@ -2,7 +2,7 @@
 //! runs, plain HTTP on the wrong port, and the command line with certificates that
 //! it knows and does not know.
 
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)] // a test fails by panicking
 
 mod process;
 

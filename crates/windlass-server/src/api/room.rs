@@ -78,7 +78,7 @@ mod tests {
         Room { of, taken: None }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_finds_no_room_waits_and_is_refused() {
         static SMALL: Semaphore = Semaphore::const_new(100);
         let (mut one, mut other) = (room(&SMALL), room(&SMALL));
@@ -86,7 +86,8 @@ mod tests {
         one.more(40).await.unwrap();
         let began = tokio::time::Instant::now();
         let refusal = other.more(1).await.unwrap_err();
-        assert_eq!((refusal.code(), began.elapsed()), (ProblemCode::RateLimited, WAIT));
+        assert_eq!(refusal.code(), ProblemCode::RateLimited);
+        assert!(began.elapsed() >= WAIT);
 
         let waiting = tokio::spawn(async move { other.more(100).await.map(|()| other) });
         tokio::task::yield_now().await;
