@@ -49,7 +49,9 @@ pub(super) fn refused(error: &reqwest::Error, server: &str) -> Option<Failure> {
     let words = words(error);
     let last = words.last()?;
     let hint = hint(last)?;
-    let message = format!("{server} is not trusted: {last}");
+    // What stands in braces is for those who write TLS libraries.
+    let reason = last.split(" {").next().unwrap_or(last);
+    let message = format!("{server} is not trusted: {reason}");
     Some(Failure::new(Exit::Unreachable, message, hint))
 }
 
@@ -68,7 +70,11 @@ fn hint(cause: &str) -> Option<&'static str> {
         ("NotValidForName", "call the server by a name that is in its certificate"),
         ("expired", "put a new certificate in its place on the server; it is read again by itself"),
         ("not valid yet", "compare the clocks of both machines"),
-        ("invalid peer certificate", "`openssl s_client -connect HOST:PORT` shows the certificate"),
+        (
+            "invalid peer certificate",
+            "if it is your own certificate, pass it with --ca-file or WINDLASS_CA_FILE; \
+             `openssl s_client -connect HOST:PORT` shows it",
+        ),
         ("corrupt message", "the server may speak plain http there: try http://"),
     ];
     let found = table.iter().find(|(part, _)| cause.to_lowercase().contains(&part.to_lowercase()));

@@ -100,6 +100,8 @@ pub(super) struct Crowd {
     bounds: Bounds,
     present: Mutex<Present>,
     left: Notify,
+    /// How many had to go.
+    shed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -122,7 +124,12 @@ pub(super) struct Seat {
 
 impl Crowd {
     pub(super) fn new(bounds: Bounds) -> Arc<Crowd> {
-        Arc::new(Crowd { bounds, present: Mutex::default(), left: Notify::new() })
+        Arc::new(Crowd {
+            bounds,
+            present: Mutex::default(),
+            left: Notify::new(),
+            shed: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn admit(self: &Arc<Self>, ip: IpAddr) -> Admitted {
@@ -131,12 +138,17 @@ impl Crowd {
         let fresh = self.bounds.fresh;
         let counts = self.bounds.loopback == Loopback::Counted || !peer.is_loopback();
         let same = present.by_peer.get(&peer).copied().unwrap_or(0);
-        if counts && same >= self.bounds.of_one_peer && !present.shed(fresh, Some(peer)) {
-            return Admitted::Refuse;
+        if counts && same >= self.bounds.of_one_peer {
+            if !present.shed(fresh, Some(peer)) {
+                return Admitted::Refuse;
+            }
+            self.shed.fetch_add(1, Relaxed);
         }
-        let open = present.lines.len() - present.leaving;
-        if open >= self.bounds.connections && !present.shed(fresh, None) {
-            return Admitted::Wait;
+        if present.lines.len() - present.leaving >= self.bounds.connections {
+            if !present.shed(fresh, None) {
+                return Admitted::Wait;
+            }
+            self.shed.fetch_add(1, Relaxed);
         }
         let line = Arc::new(Line::new(peer));
         let number = present.next;
@@ -150,6 +162,11 @@ impl Crowd {
     pub(super) async fn somebody_left(&self) {
         // Silence grows without a sign, so it is looked at again in any case.
         let _ = tokio::time::timeout(self.bounds.fresh, self.left.notified()).await;
+    }
+
+    /// How many had to go since this was last asked.
+    pub(super) fn take_shed(&self) -> u64 {
+        self.shed.swap(0, Relaxed)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -110,6 +110,19 @@ struct Told {
     errors: Option<Instant>,
     full: Option<Instant>,
     refused: Option<Instant>,
+    shed: Option<Instant>,
+    /// Closed since that was told.
+    gone: u64,
+}
+
+impl Told {
+    fn tell_shed(&mut self, crowd: &Crowd) {
+        self.gone += crowd.take_shed();
+        if self.gone > 0 && is_due(&mut self.shed) {
+            let closed = std::mem::take(&mut self.gone);
+            tracing::warn!(closed, "silent connections are closed to make room for others");
+        }
+    }
 }
 
 fn is_due(told: &mut Option<Instant>) -> bool {
@@ -145,7 +158,10 @@ async fn accept(
     };
     loop {
         match crowd.admit(peer.ip()) {
-            Admitted::In(seat) => return Some((stream, peer, seat)),
+            Admitted::In(seat) => {
+                told.tell_shed(crowd);
+                return Some((stream, peer, seat));
+            }
             Admitted::Refuse => {
                 if is_due(&mut told.refused) {
                     tracing::warn!(%peer, "one address has its share of connections, all busy");
