@@ -244,6 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn tls_needs_both_files_and_bodies_fit_into_their_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.pem").display().to_string();
+        for other in ["tls_cert", "tls_key"] {
+            let found = told(|c| match other {
+                "tls_cert" => c.server.tls_cert = file.clone(),
+                _ => c.server.tls_key = file.clone(),
+            });
+            assert_eq!(found.errors[0].key, ["server", other]);
+        }
+        let both = |c: &mut Config| {
+            c.server.tls_cert = file.clone();
+            c.server.tls_key = file.clone();
+        };
+        let found = told(both);
+        assert_eq!((found.errors.len(), found.warnings.len()), (0, 2), "{found:?}");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(told(both), Findings::default());
+        for (size, fits) in [(BODIES_MAX, true), (BODIES_MAX + 1, false)] {
+            let found = told(|c| c.server.bulk_max = Size::bytes(size as u64));
+            assert_eq!(found.errors.is_empty(), fits, "{size}");
+        }
+    }
+
+    #[test]
     fn steps_need_handlers_and_handlers_a_program() {
         let found = told(|c| {
             c.handlers.insert("scan".to_owned(), runs("sh"));
