@@ -55,8 +55,8 @@ pub struct App {
     started: Instant,
     /// Retries of each kind whose policy counts them.
     retries: BTreeMap<String, u32>,
-    /// The OpenAPI document as text.
-    document: String,
+    /// The OpenAPI document as text, one copy for all who ask.
+    document: bytes::Bytes,
 }
 
 /// Whether there is a page for people.
@@ -92,7 +92,7 @@ impl App {
             meter,
             started: Instant::now(),
             retries,
-            document: document().to_json().unwrap_or_default(),
+            document: document().to_json().unwrap_or_default().into(),
         }))
     }
 
