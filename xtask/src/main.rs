@@ -9,6 +9,7 @@ mod crash;
 mod deny;
 mod fuzz;
 mod root;
+mod slow;
 mod stop;
 mod test;
 mod tidy;
@@ -27,6 +28,7 @@ const COMMANDS: &[(&str, &str, Run)] = &[
     ("bench", "a benchmark: bench store [--ceiling] [-o json]", bench::run),
     ("crash", "processes die: [--rounds|--points|--sigterm|--server N]... [--seed S]", crash::run),
     ("fuzz", "random requests from the API's own document: [--cases N] [--seed S]", fuzz::run),
+    ("slow", "what slow connections cost others: [--connections N] [--seconds S]", slow::run),
     ("deny", "licences, advisories and sources of dependencies", deny::run),
     ("help", "this list", help),
 ];
@@ -83,6 +85,8 @@ mod tests {
             "crash --signals 3",
             "fuzz --cases 0",
             "fuzz --cases",
+            "slow --connections",
+            "slow --seconds none",
         ] {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let stop = dispatch(&args).expect_err("must be refused");

@@ -8,8 +8,9 @@ use crate::api::{self, App, Limits, Terms};
 use crate::boot::{apply_queues, engine_builder, redactor};
 use crate::config::{Config, UiMode};
 use crate::handlers::{ExecHost, end_leftovers, owner_of};
-use crate::listen;
+use crate::listen::{self, Bounds, Door};
 use crate::makers::Makers;
+use crate::tls::{Certificates, Hangup};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +21,10 @@ use tokio::sync::oneshot;
 use windlass::{Builder, Engine, Error, Result};
 
 const DIGEST_EVERY: Duration = Duration::from_secs(5);
-/// More than the listener takes connections, with room for the rest.
-const FILES: u64 = 16_384;
+/// Wanted beside those of connections.
+const FILES_BESIDE: u64 = 6_384;
+/// Files that connections never take: the store, logs and handlers need some.
+const FILES_KEPT: u64 = 512;
 
 /// A node that works.
 #[derive(Debug)]
@@ -29,10 +32,13 @@ pub struct Server {
     pub engine: Engine,
     /// Where it listens.
     pub at: SocketAddr,
+    /// The same with http or https before it.
+    pub url: String,
     grace: Duration,
     close: oneshot::Sender<()>,
     listening: tokio::task::JoinHandle<()>,
-    digesting: tokio::task::JoinHandle<()>,
+    /// What goes on beside until the end.
+    beside: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// What asks the process to end: SIGTERM and SIGINT. They are heard from the
@@ -75,7 +81,8 @@ pub enum Ended {
 impl Server {
     /// Starts a node. `more` may add kinds of its own.
     pub async fn start(config: &Config, more: impl FnOnce(Builder) -> Builder) -> Result<Server> {
-        take_more_files();
+        let files = take_more_files(config.server.connections_max);
+        let certificates = certificates(config)?;
         let meter = api::install_meter()?;
         let digesting = tokio::spawn(digest(meter.clone()));
         let listener = bind(config.server.listen.0).await?;
@@ -115,9 +122,16 @@ impl Server {
         let app = App::new(engine.clone(), at, terms, meter).await?;
         let (close, closed) = oneshot::channel::<()>();
         let closed = async { closed.await.unwrap_or_default() };
-        let listening = tokio::spawn(listen::serve(listener, api::router(app), closed));
-        tracing::info!(listen = %at, node = %engine.status().node, "ready");
-        Ok(Server { engine, at, grace: config.shutdown.grace, close, listening, digesting })
+        let url = format!("{}://{at}", if certificates.is_some() { "https" } else { "http" });
+        let bounds = Bounds::of(connections(config.server.connections_max, files));
+        let watching = certificates.clone().map(watch).transpose()?;
+        let door = Door { bounds, certificates };
+        let router = api::router(app);
+        let listening = tokio::spawn(listen::serve_at(listener, router, door, closed));
+        tracing::info!(listen = %at, url, node = %engine.status().node, "ready");
+        let grace = config.shutdown.grace;
+        let beside = std::iter::once(digesting).chain(watching).collect();
+        Ok(Server { engine, at, url, grace, close, listening, beside })
     }
 
     /// Works until a signal comes, then ends: running tasks may finish for the
@@ -138,24 +152,53 @@ impl Server {
         // Whoever waits for an answer gets it; the receiver is there until then.
         let _ = self.close.send(());
         let _ = self.listening.await;
-        self.digesting.abort();
+        self.beside.iter().for_each(tokio::task::JoinHandle::abort);
         tracing::info!("stopped");
         result.map(|()| ended)
     }
 }
 
 /// Connections and handlers need files, and the usual limit is far below what
-/// the system allows.
-fn take_more_files() {
+/// the system allows. Gives the limit that holds then; `None`: there is none.
+fn take_more_files(connections: usize) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(FILES, |most| most.min(FILES));
+    let wanted = connections as u64 + FILES_BESIDE;
+    let wanted = maximum.map_or(wanted, |most| most.min(wanted));
     if current.is_some_and(|now| now < wanted) {
         let limit = Rlimit { current: Some(wanted), maximum };
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::warn!(%error, "the limit on open files stays at {current:?}");
         }
     }
+    getrlimit(Resource::Nofile).current
+}
+
+/// As many as wanted, while strangers leave the rest of the node files to open.
+fn connections(wanted: usize, files: Option<u64>) -> usize {
+    let Some(files) = files else { return wanted };
+    let most = files.saturating_sub(FILES_KEPT).max(files / 2);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    if most < wanted {
+        tracing::warn!("{files} open files are allowed, so at most {most} connections are taken");
+    }
+    wanted.min(most)
+}
+
+fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>> {
+    let server = &config.server;
+    match (server.tls_cert.as_str(), server.tls_key.as_str()) {
+        ("", "") => Ok(None),
+        ("", _) | (_, "") => {
+            let what = "server.tls_cert and server.tls_key belong together; set both";
+            Err(Error::invalid("tls", what))
+        }
+        (cert, key) => Certificates::read(cert, key).map(Some),
+    }
+}
+
+fn watch(certificates: Arc<Certificates>) -> Result<tokio::task::JoinHandle<()>> {
+    Ok(tokio::spawn(certificates.watch(Hangup::hear()?)))
 }
 
 /// Samples are digested whether or not somebody scrapes them.

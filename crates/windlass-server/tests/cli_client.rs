@@ -95,7 +95,6 @@ async fn mistakes_are_exit_2_without_a_server() {
         &["task", "cancel", "x"],
         &["task", "show", "state:failed"],
         &["dead", "requeue", "state:failed", "--rate", "fast"],
-        &["--server", "https://example.com", "task", "list"],
         &["--server", "localhost", "task", "list"],
         &["--token-file", "no-such-file", "task", "list"],
         &["queue", "set", "q"],

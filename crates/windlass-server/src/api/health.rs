@@ -5,10 +5,11 @@
 use super::App;
 use super::input::Params;
 use super::problem::{Answer, ProblemBody};
-use axum::Json;
+use crate::tls::{Certificates, Good};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,9 +60,11 @@ struct Part {
 )]
 pub(super) async fn ready(
     State(app): State<Arc<App>>,
+    certificates: Option<Extension<Arc<Certificates>>>,
     Params(params): Params<ReadyParams>,
 ) -> Answer<Response> {
-    let parts = vec![store(&app).await, node(&app)];
+    let mut parts = vec![store(&app).await, node(&app)];
+    parts.extend(certificates.map(|Extension(certificates)| certificate(&certificates)));
     let ready = parts.iter().all(|p| p.state != "failed");
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let quiet = params.verbose.is_none_or(|v| v == "false" || v == "0");
@@ -82,6 +85,17 @@ async fn store(app: &App) -> Part {
             Part { name, state: "failed", detail }
         }
     }
+}
+
+/// Of the connection on which this is asked.
+fn certificate(certificates: &Certificates) -> Part {
+    let good = certificates.good();
+    let (state, detail) = match (good.warning(), good) {
+        (Some(warning), _) => ("degraded", warning),
+        (None, Good::For(left)) => ("ok", format!("ends in {} days", left.as_secs() / 86_400)),
+        (None, _) => ("ok", "its end cannot be read".to_owned()),
+    };
+    Part { name: "certificate", state, detail }
 }
 
 fn node(app: &App) -> Part {

@@ -4,6 +4,7 @@
 
 use super::App;
 use super::problem::{Answer, Problem, ProblemCode};
+use super::room::{Room, Text};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
@@ -24,6 +25,9 @@ use windlass::{NodeId, TaskId};
 
 /// A body that sends nothing for this long is given up.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// After that it must have come with so many bytes a second on average: one byte
+/// now and then is no body.
+const BODY_RATE: f64 = 1024.0;
 /// However steadily it comes, a body must have come within this time.
 const BODY_TIME: Duration = Duration::from_secs(120);
 /// Deepest nesting of a JSON document. What is stored is wrapped a few levels
@@ -39,7 +43,7 @@ const OWN_PAGES: usize = 33 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// A whole body, at most `max` bytes.
-pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Answer<String> {
+pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Answer<Text> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|how| how != "identity") {
         let detail = "bodies are taken as they are; send it without Content-Encoding";
         return Err(Problem::field("header content-encoding", detail));
@@ -55,16 +59,11 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Ans
     }
     // Not more than was announced, so that large announcements cost nothing.
     let mut bytes = Vec::with_capacity(said.unwrap_or(0).min(64 * 1024));
-    let last = Instant::now() + BODY_TIME;
+    let (began, mut room) = (Instant::now(), Room::new());
     loop {
-        let until = last.min(Instant::now() + BODY_PATIENCE);
+        let (until, limit) = next_limit(began, Instant::now(), bytes.len());
         let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
-            let detail = match until == last {
-                true => format!("the body was not there within {BODY_TIME:?}"),
-                false => format!("nothing more of the body came for {BODY_PATIENCE:?}"),
-            };
-            let problem = Problem::new(ProblemCode::BadJson, detail);
-            return Err(problem.status(StatusCode::REQUEST_TIMEOUT));
+            return Err(too_slow(limit));
         };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Problem::new(ProblemCode::BadJson, "the body broke off"))?;
@@ -74,6 +73,7 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Ans
                 drain(&mut body, max).await;
                 return Err(too_large(max));
             }
+            room.more(data.len()).await?;
             if bytes.len() + data.len() > SMALL && bytes.capacity() < OWN_PAGES {
                 // Once and for all of it, so that it is never copied while it grows;
                 // pages that nothing is written to cost nothing.
@@ -83,10 +83,35 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Ans
             bytes.extend_from_slice(&data);
         }
     }
-    String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(bytes).map(|text| Text::new(text, room)).map_err(|e| {
         let place = e.utf8_error().valid_up_to();
         Problem::new(ProblemCode::BadJson, format!("byte {} of the body is not UTF-8", place + 1))
     })
+}
+
+/// What a slow body runs into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Slow {
+    Silent,
+    Drips,
+    Late,
+}
+
+/// Until when more of a body must have come, and what it runs into otherwise.
+fn next_limit(began: Instant, now: Instant, so_far: usize) -> (Instant, Slow) {
+    let earned = Duration::from_secs_f64(so_far as f64 / BODY_RATE);
+    let silent = (now + BODY_PATIENCE, Slow::Silent);
+    let drips = (began + BODY_PATIENCE + earned, Slow::Drips);
+    silent.min(drips).min((began + BODY_TIME, Slow::Late))
+}
+
+fn too_slow(limit: Slow) -> Problem {
+    let detail = match limit {
+        Slow::Silent => format!("nothing more of the body came for {BODY_PATIENCE:?}"),
+        Slow::Drips => format!("the body came with less than {BODY_RATE} bytes a second"),
+        Slow::Late => format!("the body was not there within {BODY_TIME:?}"),
+    };
+    Problem::new(ProblemCode::BadJson, detail).status(StatusCode::REQUEST_TIMEOUT)
 }
 
 fn too_large(max: usize) -> Problem {
@@ -332,6 +357,20 @@ mod tests {
         for good in [r#""\ud83d\ude00""#, r#""\\ud800""#, r#""\n\"\u00e9""#, r#""\""#, "\\", "é\\u"]
         {
             assert!(check_escapes(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_body_earns_its_time() {
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        for (now, so_far, until, limit) in [
+            (0, 0, 10, Slow::Silent),
+            (9, 1024, 11, Slow::Drips),
+            (9, 1024 * 1024, 19, Slow::Silent),
+            (119, 1024 * 1024, 120, Slow::Late),
+        ] {
+            let found = next_limit(began, began + now * second, so_far);
+            assert_eq!(found, (began + until * second, limit), "{so_far} bytes in {now} s");
         }
     }
 

@@ -19,6 +19,7 @@ mod page;
 pub mod problem;
 mod queues;
 pub mod rights;
+mod room;
 mod sight;
 mod submit;
 mod tasks;
@@ -44,6 +45,7 @@ use windlass::{Engine, Reader};
 
 pub use feed::Feed;
 pub use metrics::{Meter, install as install_meter};
+pub(crate) use room::BODIES_MAX;
 
 /// What requests share.
 #[derive(Debug)]
@@ -58,8 +60,8 @@ pub struct App {
     started: Instant,
     /// Retries of each kind whose policy counts them.
     retries: BTreeMap<String, u32>,
-    /// The OpenAPI document as text.
-    document: String,
+    /// The OpenAPI document as text, one copy for all who ask.
+    document: bytes::Bytes,
 }
 
 /// Whether there is a page for people.
@@ -87,6 +89,13 @@ pub struct Terms {
     pub redactor: Redactor,
 }
 
+impl Terms {
+    /// No sign-in, nothing hidden, a page.
+    pub fn plain(limits: Limits) -> Terms {
+        Terms { limits, gate: Gate::off(), page: Page::On, redactor: Redactor::default() }
+    }
+}
+
 impl App {
     pub async fn new(
         engine: Engine,
@@ -106,7 +115,7 @@ impl App {
             meter,
             started: Instant::now(),
             retries,
-            document: document().to_json().unwrap_or_default(),
+            document: document().to_json().unwrap_or_default().into(),
         }))
     }
 

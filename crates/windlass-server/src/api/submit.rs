@@ -6,6 +6,7 @@ use super::App;
 use super::few::{Few, FewTexts};
 use super::input::{self, Object, parse, read};
 use super::problem::{Answer, Problem, ProblemBody};
+use super::room::Text;
 use super::view::{self, TaskView};
 use crate::access::{Caller, unadmitted};
 use axum::Json;
@@ -375,6 +376,6 @@ fn hash_of(text: &str) -> u128 {
 }
 
 /// For verbs with an optional body.
-pub(super) async fn small_body(headers: &HeaderMap, body: Body, app: &App) -> Answer<String> {
+pub(super) async fn small_body(headers: &HeaderMap, body: Body, app: &App) -> Answer<Text> {
     input::read(headers, body, app.terms.limits.body_max).await
 }

@@ -6,6 +6,7 @@
 use super::failure::{Exit, Failure};
 use super::fields::{clean, text};
 use super::global::Global;
+use super::trust;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
@@ -132,13 +133,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
-        crate::tls::use_ring();
-        let http = reqwest::Client::builder()
+        let base = read_server(&global.server)?;
+        let http = trust::trusting(reqwest::Client::builder(), &base, global.ca_file.as_deref())?
             .connect_timeout(CONNECT)
             .user_agent(concat!("windlass/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|e| Failure::new(Exit::Failed, e.to_string(), "report this as a bug"))?;
-        let base = read_server(&global.server)?;
+            .map_err(|e| trust::no_client(&e))?;
         Ok(Client { http, base, bearer: bearer(global)?, verbose: global.verbose > 0 })
     }
 
@@ -269,6 +269,9 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        if let Some(failure) = trust::refused(error, &self.server()) {
+            return failure;
+        }
         let message = format!("no server at {}: {}", self.server(), root_cause(error));
         let hint = "start one with `windlass dev`, or say where it is with --server URL";
         Failure::new(Exit::Unreachable, message, hint)
@@ -360,11 +363,7 @@ fn read_server(text: &str) -> Result<Url, Failure> {
     let url = Url::parse(text).ok().filter(Url::has_host);
     let url = url.ok_or_else(|| Failure::usage("the server's address is not a URL", hint))?;
     match url.scheme() {
-        "http" => Ok(url),
-        "https" => {
-            let hint = "use http:// on a trusted network, or a tunnel";
-            Err(Failure::usage("this build has no TLS yet, so https:// cannot be used", hint))
-        }
+        "http" | "https" => Ok(url),
         other => Err(Failure::usage(format!("a server is not reached by {other}://"), hint)),
     }
 }
@@ -394,8 +393,8 @@ mod tests {
     #[test]
     fn servers_people_write() {
         assert!(read_server("http://127.0.0.1:7450").is_ok());
+        assert!(read_server("https://example.com").is_ok());
         for (text, says) in [
-            ("https://example.com", "no TLS"),
             ("127.0.0.1:7450", "not a URL"),
             ("localhost:7450", "not a URL"),
             ("ftp://example.com", "ftp"),

@@ -50,7 +50,7 @@ pub async fn run(args: DevArgs, global: &Global) -> Result<Exit, Failure> {
     begin_logs(global);
     let signals = Signals::hear().map_err(failed)?;
     let server = start(&loaded, demo::add).await?;
-    welcome(&Out::new(global), &format!("http://{}", server.at), &args.data);
+    welcome(&Out::new(global), &server.url, &args.data);
     ended(server.run(signals).await)
 }
 

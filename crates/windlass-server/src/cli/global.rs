@@ -22,6 +22,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// PEM file with a certificate to trust, beside those of the system
+    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
+
     /// How data is written to stdout: for people, one JSON document, one per line, only ids
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     pub output: Format,

@@ -37,6 +37,7 @@ mod task;
 mod task_page;
 mod times;
 mod token;
+mod trust;
 mod words;
 
 pub use failure::{Exit, Failure};

@@ -3,7 +3,8 @@
 //! when they were read. Findings name keys; `layers.rs` knows where those are.
 
 use super::suggest::nearest;
-use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, SecretUrl};
+use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, SecretUrl, Size};
+use crate::api::BODIES_MAX;
 use crate::outbound::{Reach, Target};
 use std::path::Path;
 use std::time::Duration;
@@ -53,11 +54,14 @@ impl Config {
             let message = format!("`server.listen`: {listen} is not a loopback address");
             found.errors.push(finding(&["server", "listen"], message, hint));
         }
-        if self.auth.mode == AuthMode::Token && !listen.ip().is_loopback() {
+        let is_plain = self.server.tls_cert.is_empty();
+        if self.auth.mode == AuthMode::Token && is_plain && !listen.ip().is_loopback() {
             let message = format!("tokens travel to {listen} in the clear");
             let hint = "set server.tls_cert and server.tls_key, or let a proxy with TLS come first";
             found.warnings.push(finding(&["server", "listen"], message, hint));
         }
+        self.check_tls(found);
+        self.check_bodies(found);
         let scheme = self.store.url.scheme();
         if self.role != Role::All && matches!(scheme, "sqlite" | "memory") {
             let role = self.role.as_str();
@@ -76,6 +80,38 @@ impl Config {
                 message,
                 "raise server.body_max",
             ));
+        }
+    }
+
+    fn check_bodies(&self, found: &mut Findings) {
+        let server = &self.server;
+        for (name, size) in [("body_max", server.body_max), ("bulk_max", server.bulk_max)] {
+            if size.as_usize() > BODIES_MAX {
+                let all = Size::bytes(BODIES_MAX as u64);
+                let message =
+                    format!("`server.{name}` {size} is more than all bodies together may have");
+                let hint =
+                    format!("write {all} or less, and send more at a time as several requests");
+                found.errors.push(finding(&["server", name], message, hint));
+            }
+        }
+    }
+
+    fn check_tls(&self, found: &mut Findings) {
+        let server = &self.server;
+        let files = [("tls_cert", &server.tls_cert), ("tls_key", &server.tls_key)];
+        for ((name, file), (other, its_file)) in [(files[0], files[1]), (files[1], files[0])] {
+            if file.is_empty() && !its_file.is_empty() {
+                let message = format!("`server.{other}` is set without `server.{name}`");
+                let hint = "TLS needs both the certificate and its key";
+                found.errors.push(finding(&["server", other], message, hint));
+            }
+            // It may be checked on another machine, as programs are.
+            if !file.is_empty() && !Path::new(file).exists() {
+                let message = format!("`server.{name}`: there is no file {file}");
+                let hint = "the path is relative to the working directory of the process";
+                found.warnings.push(finding(&["server", name], message, hint));
+            }
         }
     }
 
@@ -255,6 +291,31 @@ mod tests {
             assert_eq!(found.errors.is_empty(), fits, "{address}");
             let hint = found.errors.first().map(|e| e.hint.clone()).unwrap_or_default();
             assert!(fits || hint.contains("auth.mode"), "{hint}");
+        }
+    }
+
+    #[test]
+    fn tls_needs_both_files_and_bodies_fit_into_their_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.pem").display().to_string();
+        for other in ["tls_cert", "tls_key"] {
+            let found = told(|c| match other {
+                "tls_cert" => c.server.tls_cert = file.clone(),
+                _ => c.server.tls_key = file.clone(),
+            });
+            assert_eq!(found.errors[0].key, ["server", other]);
+        }
+        let both = |c: &mut Config| {
+            c.server.tls_cert = file.clone();
+            c.server.tls_key = file.clone();
+        };
+        let found = told(both);
+        assert_eq!((found.errors.len(), found.warnings.len()), (0, 2), "{found:?}");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(told(both), Findings::default());
+        for (size, fits) in [(BODIES_MAX, true), (BODIES_MAX + 1, false)] {
+            let found = told(|c| c.server.bulk_max = Size::bytes(size as u64));
+            assert_eq!(found.errors.is_empty(), fits, "{size}");
         }
     }
 

@@ -444,8 +444,6 @@ mod tests {
     #[test]
     fn what_comes_later_is_refused_and_its_default_is_not() {
         for text in [
-            "[server]\ntls_cert = \"a.pem\"",
-            "[server]\ntls_key = \"a.pem\"",
             "[limits.x]\nrate = \"1/s\"",
             "[sinks.x]\nurl = \"http://x\"",
             "[streams.x]\ntopic = \"x\"",

@@ -62,6 +62,11 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     pub listen: Listen,
+    /// PEM files of the certificate and its key; both empty: plain HTTP.
+    pub tls_cert: String,
+    pub tls_key: String,
+    /// Open connections at a time.
+    pub connections_max: usize,
     /// Largest body of a request.
     pub body_max: Size,
     /// Largest body of a bulk submission.
@@ -73,6 +78,9 @@ impl Default for ServerConfig {
     fn default() -> Self {
         ServerConfig {
             listen: Listen(([127, 0, 0, 1], 7450).into()),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            connections_max: crate::listen::CONNECTIONS_MAX,
             body_max: Size::mib(16),
             bulk_max: Size::mib(64),
             unknown_kinds: UnknownKinds::Refuse,

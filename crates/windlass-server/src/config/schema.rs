@@ -41,8 +41,9 @@ const SLOTS: Shape = Shape::Whole(1, SLOTS_MAX as i64);
 
 pub(super) const KEYS: &[Key] = &[
     key("server.listen", Shape::Address),
-    later("server.tls_cert", "\"\""),
-    later("server.tls_key", "\"\""),
+    key("server.tls_cert", Shape::Path),
+    key("server.tls_key", Shape::Path),
+    key("server.connections_max", Shape::Whole(16, 1_000_000)),
     key("server.body_max", Shape::Size),
     key("server.bulk_max", Shape::Size),
     key("server.unknown_kinds", Shape::choice(UnknownKinds::WORDS)),

@@ -22,6 +22,9 @@ const HEADERS_MAX: usize = 32;
 pub(super) enum Shape {
     Text,
     Address,
+    /// Names a file; may be empty. It has no `KEY_file`: that would look like
+    /// another way to name the same file.
+    Path,
     /// Schemes that work, and those that will; `""` is the empty text.
     Url {
         now: &'static [&'static str],
@@ -106,7 +109,8 @@ impl Shape {
             | Shape::HttpUrl
             | Shape::SigningSecret
             | Shape::Name => true,
-            Shape::Whole(..)
+            Shape::Path
+            | Shape::Whole(..)
             | Shape::Retry(_)
             | Shape::Argv
             | Shape::Names
@@ -171,6 +175,11 @@ impl Shape {
         let plainly = |message: String| advice(&message, self.example());
         match self {
             Shape::Address => Listen::parse(text).map(drop).map_err(plainly),
+            // Whoever gives the key itself must not see it in a message.
+            Shape::Path if text.contains(['\n', '\0']) => {
+                Err(plainly("is not the name of a file; write its path".to_owned()))
+            }
+            Shape::Path => Ok(()),
             Shape::Duration { least_ms } => duration(text, *least_ms).map_err(plainly),
             Shape::Deadline => match Deadline::parse(text).map_err(plainly)?.0 {
                 Some(_) => duration(text, 1).map_err(plainly),

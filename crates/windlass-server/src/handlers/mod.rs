@@ -15,6 +15,7 @@ mod leftovers;
 mod output;
 mod pipes;
 mod processes;
+mod quota;
 mod request;
 mod scrubbed;
 mod strays;

@@ -3,10 +3,12 @@
 //! heard is kept within bounds and can be read at any time, also when a pipe
 //! never ends. It judges nothing.
 
+use super::quota::{LINES_A_SECOND, Quota};
 use super::tail::{Line, Lines, Tail, clean};
 use crate::redact::Hidden;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -110,17 +112,29 @@ async fn collect(stdout: Option<ChildStdout>, heard: &Heard) {
 
 async fn follow(stderr: Option<ChildStderr>, step: &str, heard: &Heard) {
     let mut lines = Lines::new(LOG_LINE_MAX);
-    let pass_on = |line: Line<'_>| {
-        let (text, more) = (clean(line.bytes), if line.is_cut { "…" } else { "" });
-        let text = heard.hidden.scrub(&text);
-        tracing::info!(target: "windlass::handler", step, "{text}{more}");
+    let mut quota = Quota::default();
+    let tell_missing = |missing: u64| {
+        if missing > 0 {
+            let most = LINES_A_SECOND;
+            tracing::warn!(target: "windlass::handler", step, "{missing} lines were left out: more than {most} a second");
+        }
+    };
+    let mut pass_on = |line: Line<'_>| {
+        let (may_pass, missing) = quota.line(Instant::now());
+        tell_missing(missing);
+        if may_pass {
+            let (text, more) = (clean(line.bytes), if line.is_cut { "…" } else { "" });
+            let text = heard.hidden.scrub(&text);
+            tracing::info!(target: "windlass::handler", step, "{text}{more}");
+        }
     };
     read(stderr, |bytes| {
         heard.log.lock().push(bytes);
-        lines.push(bytes, pass_on);
+        lines.push(bytes, &mut pass_on);
     })
     .await;
-    lines.finish(pass_on);
+    lines.finish(&mut pass_on);
+    tell_missing(quota.rest());
 }
 
 #[derive(Deserialize)]

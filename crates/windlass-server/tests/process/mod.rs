@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -52,6 +52,10 @@ impl Home {
         windlass_server::tls::use_ring();
         let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
         Home { folder, at: free_address(), client }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn log(&self) -> PathBuf {
@@ -158,6 +162,16 @@ impl Process {
         self.child.kill().expect("a signal that was sent");
         let status = self.child.wait().expect("an end");
         assert_eq!(status.signal(), Some(SIGKILL), "the kill did not happen: {status}");
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("a process that lives");
+    }
+
+    pub(crate) fn check_alive(&mut self) {
+        let ended = self.child.try_wait().expect("a process");
+        assert_eq!(ended, None, "the server ended by itself");
     }
 
     /// A line of `/proc/PID/status`, in bytes.
