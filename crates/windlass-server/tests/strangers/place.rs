@@ -48,7 +48,10 @@ impl Place {
         let router = api::router(app);
         tokio::spawn(listen::serve_at(listener, router, door, std::future::pending()));
         tls::use_ring();
+        // The server closes kept connections after a short time; one that is about to be
+        // closed must not be used again.
         let client = reqwest::Client::builder().timeout(Duration::from_secs(60));
+        let client = client.pool_idle_timeout(SHORT / 4);
         Place { at, client: client.build().expect("a client") }
     }
 
