@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::programs::apt_install;
 use crate::root;
 use crate::stop::Stop;
 
@@ -86,7 +87,7 @@ fn tool(root: &Path, folder: &Path) -> Result<PathBuf, Stop> {
         return Ok(tool);
     }
     println!("installing the fuzzer");
-    let made = venv_made(&venv) || (install_python() && venv_made(&venv));
+    let made = venv_made(&venv) || (apt_install(&["python3", "python3-venv"]) && venv_made(&venv));
     if !made {
         let message = "`python3 -m venv` failed; install python3 and python3-venv";
         return Err(Stop::Error(message.to_owned()));
@@ -112,15 +113,6 @@ fn tool(root: &Path, folder: &Path) -> Result<PathBuf, Stop> {
 fn venv_made(venv: &Path) -> bool {
     let made = Command::new("python3").arg("-m").arg("venv").arg(venv).status();
     made.is_ok_and(|status| status.success())
-}
-
-/// On a fresh Debian machine; elsewhere the message says what is missing.
-fn install_python() -> bool {
-    let apt = |words: &[&str]| {
-        let done = Command::new("apt-get").args(words).stdout(Stdio::null()).status();
-        done.is_ok_and(|status| status.success())
-    };
-    apt(&["update", "-qq"]) && apt(&["install", "-y", "-qq", "python3", "python3-venv"])
 }
 
 /// Runs the tool once and counts its cases.

@@ -8,6 +8,7 @@ mod bench;
 mod crash;
 mod deny;
 mod fuzz;
+mod programs;
 mod root;
 mod slow;
 mod stop;

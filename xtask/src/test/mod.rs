@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::fuzz;
+use crate::programs;
 use crate::root;
 use crate::stop::{self, Stop};
 use tally::Tally;
@@ -22,6 +23,7 @@ const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fas
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), Stop> {
     stop::no_arguments("test", args)?;
+    programs::install_missing()?;
     let mut problems = Vec::new();
     for step in [FORMAT, LINTS] {
         heading(step);
