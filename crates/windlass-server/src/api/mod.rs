@@ -21,11 +21,11 @@ mod queues;
 mod submit;
 mod tasks;
 pub mod view;
+mod worker;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,8 +51,6 @@ pub struct App {
     cursors: cursor::Cursors,
     feed: Arc<Feed>,
     started: Instant,
-    /// Retries of each kind whose policy counts them.
-    retries: BTreeMap<String, u32>,
     /// The OpenAPI document as text.
     document: String,
 }
@@ -79,8 +77,6 @@ impl App {
         meter: Meter,
     ) -> windlass::Result<Arc<App>> {
         let cursors = cursor::Cursors::of(&engine).await?;
-        let retries = engine.kinds().into_iter();
-        let retries = retries.filter_map(|k| Some((k.name.to_string(), k.retries()?))).collect();
         Ok(Arc::new(App {
             cursors,
             feed: Feed::of(&engine),
@@ -89,7 +85,6 @@ impl App {
             limits,
             meter,
             started: Instant::now(),
-            retries,
             document: document().to_json().unwrap_or_default(),
         }))
     }
@@ -99,7 +94,7 @@ impl App {
     }
 
     fn retries_of(&self, kind: &Kind) -> Option<u32> {
-        self.retries.get(kind.as_str()).copied()
+        self.engine.retries_of(kind)
     }
 }
 
@@ -115,6 +110,7 @@ impl App {
         (name = "dead letters", description = "Failed tasks that wait for a person"),
         (name = "queues", description = "Lanes with their own concurrency and limits"),
         (name = "nodes", description = "Running processes"),
+        (name = "workers", description = "Workers in other processes"),
         (name = "events", description = "What happened, live or page by page"),
         (name = "server", description = "Overviews and health"),
     )
@@ -152,6 +148,8 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(nodes::pause))
         .routes(routes!(nodes::resume))
         .routes(routes!(nodes::drain))
+        .routes(routes!(worker::lease))
+        .routes(routes!(worker::report))
         .routes(routes!(events::events))
         .routes(routes!(overview::stats))
         .routes(routes!(overview::kinds))

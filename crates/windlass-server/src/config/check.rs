@@ -3,7 +3,7 @@
 //! when they were read. Findings name keys; `layers.rs` knows where those are.
 
 use super::suggest::nearest;
-use super::{AuthMode, Config, HandlerConfig, KindConfig, Role};
+use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, UnknownKinds};
 use std::path::Path;
 use std::time::Duration;
 use windlass_core::task::STEPS_MAX;
@@ -42,6 +42,13 @@ impl Config {
             check_handler(name, handler, &mut found);
         }
         found
+    }
+
+    /// Rules for a kind that only remote workers serve: no steps, no handler, and
+    /// the server accepts what it does not serve.
+    pub(crate) fn is_remote(&self, name: &str, kind: &KindConfig) -> bool {
+        let alone = kind.steps.is_none() && !self.handlers.contains_key(name);
+        alone && self.server.unknown_kinds == UnknownKinds::Park
     }
 
     fn check_server(&self, found: &mut Findings) {
@@ -97,13 +104,13 @@ impl Config {
     fn check_kind(&self, name: &str, kind: &KindConfig, found: &mut Findings) {
         let handlers = || self.handlers.keys().map(String::as_str);
         let Some(steps) = &kind.steps else {
-            if !self.handlers.contains_key(name) {
+            if !self.handlers.contains_key(name) && !self.is_remote(name, kind) {
                 let message =
                     format!("kind `{name}` has neither `steps` nor a handler of its name");
                 let hint = match nearest(name, handlers()) {
                     Some(near) => format!("there is a handler `{near}`"),
                     None => format!(
-                        "write steps = [...], or a table [handlers.{}]",
+                        "write steps = [...], or a table [handlers.{}]; for a kind of remote workers set server.unknown_kinds = \"park\"",
                         super::locate::quote(name)
                     ),
                 };
