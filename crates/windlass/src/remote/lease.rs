@@ -268,7 +268,12 @@ impl Workers {
     async fn give(&self, id: NodeId, claimed: Vec<Claimed>) -> Result<Vec<Lease>> {
         let parts = &self.parts;
         let (mut leases, mut back) = (vec![], vec![]);
-        let company = claimed.iter().any(|c| !c.alone);
+        let count = claimed.len();
+        let busy = parts.remote.known.worker(id, |w| {
+            w.holds += count;
+            w.holds > count
+        });
+        let company = busy != Some(false) || claimed.iter().any(|c| !c.alone);
         for one in claimed {
             let key = key_of(&one.task, id);
             if one.task.state() == State::RollingBack {
@@ -293,7 +298,6 @@ impl Workers {
         if !back.is_empty() {
             self.put_back(id, back).await?;
         }
-        parts.remote.known.worker(id, |w| w.holds += leases.len());
         if !leases.is_empty() {
             parts.feed.changed();
         }
@@ -311,7 +315,7 @@ impl Workers {
             if !young.is_zero() {
                 return Err(Outcome::Snooze { until: now.plus(young) });
             }
-            if company || w.holds > 0 {
+            if company {
                 w.suspect = Some(task.id);
                 return Err(Outcome::Release);
             }
