@@ -431,6 +431,8 @@ async fn a_leaving_worker_leaves_nothing(on: On) {
     assert_eq!(b.state(ended).await, State::Completed);
     assert_eq!(b.state(dropped).await, State::Queued, "at once, not after a lease");
     assert_eq!(node(&b, worker).await, None);
+    let gone = b.engine.workers().lease(wish(Some(worker))).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::LeaseLost);
 }
 
 /// Its worker dies inside it.

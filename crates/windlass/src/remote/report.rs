@@ -89,6 +89,7 @@ impl Workers {
         if leaving {
             let running = running.into_iter().filter(|(task, _)| !lost.contains(task)).collect();
             self.renew(id, running, ClaimNo(0), Stage::Leaving).await?;
+            self.parts.remote.known.forget(id);
             self.parts.remote.hub.look();
             self.parts.bell.ring(crate::wake::Wake::Work);
         }
