@@ -1,4 +1,5 @@
 //! What waiting costs: many polls that wait ask the store no more than one does.
+//! The server is a process of its own, so that its counters are its own too.
 
 use crate::server::{Home, pause};
 use serde_json::json;

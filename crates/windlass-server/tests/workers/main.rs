@@ -4,6 +4,7 @@
 //! that is a process of its own.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::print_stdout)] // where the store of a failed test is, and what was measured
 
 #[allow(dead_code)] // this program uses a part of it
 #[path = "../api/place.rs"]

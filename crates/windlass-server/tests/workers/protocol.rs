@@ -1,4 +1,5 @@
-//! The protocol, call by call: ids, tokens, steps, ends, and what is refused.
+//! The protocol, call by call: ids, tokens, steps, ends, and what is refused. What
+//! the engine decides is tested there; here is what a client of HTTP sees of it.
 
 use crate::place::Place;
 use crate::worker::{Leased, RETRIES, Worker, place};
@@ -136,7 +137,7 @@ async fn join(place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_changes_nothing() {
+async fn a_wrong_lease_is_named_and_changes_nothing() {
     let place = place(LEASE).await;
     let mut worker = Worker::new(&place);
     let id = submit(&place).await;
@@ -160,6 +161,14 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
         assert_eq!(got.problem(status, code).pointer(), pointer, "{words}");
     }
     assert_eq!(task(&place, &id).await["state"], "queued");
+    assert_eq!(worker.one().await.id, id);
+}
+
+#[tokio::test]
+async fn a_wrong_report_is_named_and_changes_nothing() {
+    let place = place(LEASE).await;
+    let mut worker = Worker::new(&place);
+    let id = submit(&place).await;
     let lease = worker.one().await;
     let one = |said: Value| json!([said]);
     for (reports, pointer) in [

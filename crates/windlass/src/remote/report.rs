@@ -31,8 +31,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(100);
 
 /// A write, and what is told when the store has answered.
 enum Entry {
-    Plain(Write),
-    End(Ending),
+    Plain(Box<Write>),
+    End(Box<Ending>),
 }
 
 impl Entry {
@@ -141,7 +141,7 @@ impl Workers {
         match report.said {
             Said::Step(step) => match step_record(&self.parts, step) {
                 Ok(record) => {
-                    entries.push(Entry::Plain(Write { steps: vec![record], ..Write::new(key) }));
+                    entries.push(plain(Write { steps: vec![record], ..Write::new(key) }));
                     Fate::Written(entries.len() - 1)
                 }
                 Err(error) => Fate::Known(Err(error)),
@@ -168,7 +168,7 @@ impl Workers {
         match due.unwrap_or(Some(progress)) {
             Some(progress) => {
                 let write = Write { progress: Some(progress), ..Write::new(key) };
-                entries.push(Entry::Plain(write));
+                entries.push(plain(write));
                 Fate::Written(entries.len() - 1)
             }
             None => Fate::Known(Ok(())),
@@ -181,9 +181,9 @@ impl Workers {
         let outcome = outcome_of(&self.parts, &given, finish)?;
         // A write of its own, so that a repeated finish is the same write again.
         if let Some(progress) = given.last_progress(self.parts.clock.uptime()) {
-            to.push(Entry::Plain(Write { progress: Some(progress), ..Write::new(key) }));
+            to.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
         }
-        to.push(Entry::End(self.ending(key, given, outcome)));
+        to.push(Entry::End(Box::new(self.ending(key, given, outcome))));
         Ok(to.len() - 1)
     }
 
@@ -286,7 +286,7 @@ impl Workers {
             let now = parts.clock.uptime();
             let due = known.given(*task, *token, |given| given.due_progress(now)).flatten();
             if let Some(progress) = due {
-                entries.push(Entry::Plain(Write { progress: Some(progress), ..Write::new(key) }));
+                entries.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
             }
             let given = known.given(*task, *token, |given| given.clone());
             let Some(given) = given else { continue };
@@ -298,7 +298,7 @@ impl Workers {
             tracing::warn!(task = %task, node = %id, ?outcome, "an attempt of a worker is ended");
             requests.retain(|asked| asked.task != *task);
             requests.push(Asked { task: *task, what: Wish::Cancel });
-            entries.push(Entry::End(self.ending(key, given, outcome)));
+            entries.push(Entry::End(Box::new(self.ending(key, given, outcome))));
         }
     }
 
@@ -318,6 +318,10 @@ impl Workers {
             _ => None,
         }
     }
+}
+
+fn plain(write: Write) -> Entry {
+    Entry::Plain(Box::new(write))
 }
 
 fn wish(requests: Requests) -> Wish {
