@@ -6,6 +6,7 @@
 
 mod attend;
 mod finish;
+mod give;
 mod hub;
 mod known;
 mod lease;

@@ -4,6 +4,7 @@
 //! stop and did not, and what ran too long, is ended here in its place.
 
 use super::finish::{Ending, invalid, outcome_of, step_record};
+use super::known::Given;
 use super::{
     Asked, Finish, HELD_MAX, REPORTS_MAX, Report, ReportAnswer, ReportRequest, Said, Wish, Workers,
     by_clock,
@@ -51,6 +52,8 @@ enum Fate {
     Written(usize),
     /// Its result is what the steps gave, which must be written first.
     Merged(LeaseKey),
+    /// The same in the second batch.
+    Later(usize),
 }
 
 impl Workers {
@@ -78,14 +81,20 @@ impl Workers {
         self.end_overdue(id, &running, &lost, &mut entries, &mut requests).await;
 
         let answers = self.write(id, entries).await?;
-        let mut results = vec![];
-        for fate in fates {
-            results.push(match fate {
-                Fate::Known(result) => result,
-                Fate::Written(place) => told(&answers, place),
-                Fate::Merged(key) => self.finish_merged(id, key).await?,
-            });
+        let mut merged = vec![];
+        for fate in &mut fates {
+            if let Fate::Merged(key) = *fate {
+                *fate = self.finish_merged(key, &mut merged).await?;
+            }
         }
+        let later = self.write(id, merged).await?;
+        let results = fates.into_iter().map(|fate| match fate {
+            Fate::Known(result) => result,
+            Fate::Written(place) => told(&answers, place),
+            Fate::Later(place) => told(&later, place),
+            Fate::Merged(key) => Err(not_held(&key)),
+        });
+        let results = results.collect();
         if leaving {
             let running = running.into_iter().filter(|(task, _)| !lost.contains(task)).collect();
             self.renew(id, running, ClaimNo(0), Stage::Leaving).await?;
@@ -188,25 +197,18 @@ impl Workers {
     }
 
     /// Ends an attempt whose result is what its steps gave.
-    async fn finish_merged(&self, id: NodeId, key: LeaseKey) -> Result<Result<()>> {
+    async fn finish_merged(&self, key: LeaseKey, to: &mut Vec<Entry>) -> Result<Fate> {
         let checkpoint = self.parts.store.checkpoint(key.task).await?;
         let context = checkpoint.map(|c| c.context()).transpose()?;
         let output = context.map(|context| Json::of(&context)).transpose()?;
         let output = output.unwrap_or_else(|| Json::trusted("null"));
-        let mut entries = vec![];
-        if let Err(error) =
-            self.finish(key, Finish::Done { output: Some(output) }, &mut entries).await
-        {
-            return Ok(Err(error));
-        }
-        let place = entries.len() - 1;
-        let answers = self.write(id, entries).await?;
-        Ok(told(&answers, place))
+        let place = self.finish(key, Finish::Done { output: Some(output) }, to).await;
+        Ok(place.map_or_else(|error| Fate::Known(Err(error)), Fate::Later))
     }
 
     /// What is known of a lease; read when another process gave it. One that has
     /// ended is read too: the store knows whether this very report ended it.
-    async fn load(&self, key: LeaseKey) -> Result<super::known::Given> {
+    async fn load(&self, key: LeaseKey) -> Result<Given> {
         let known = &self.parts.remote.known;
         if let Some(given) = known.given(key.task, key.token, |given| given.clone()) {
             return Ok(given);
@@ -256,8 +258,12 @@ impl Workers {
                 given.asked = Some((*requests, since));
             });
         }
-        let gone = running.iter().map(|(task, _)| *task).filter(|task| lost.contains(task));
-        asked.extend(gone.map(|task| Asked { task, what: Wish::Lost }));
+        for (task, token) in running.iter().filter(|(task, _)| lost.contains(task)) {
+            asked.push(Asked { task: *task, what: Wish::Lost });
+            if let Some(given) = self.parts.remote.known.take(*task, *token) {
+                self.lost(&given);
+            }
+        }
         asked
     }
 
@@ -284,13 +290,15 @@ impl Workers {
                 }
             }
             let now = parts.clock.uptime();
-            let due = known.given(*task, *token, |given| given.due_progress(now)).flatten();
+            let look = |given: &mut Given| {
+                let late = self.overdue(given).map(|outcome| (outcome, given.clone()));
+                (given.due_progress(now), late)
+            };
+            let Some((due, late)) = known.given(*task, *token, look) else { continue };
             if let Some(progress) = due {
                 entries.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
             }
-            let given = known.given(*task, *token, |given| given.clone());
-            let Some(given) = given else { continue };
-            let Some(outcome) = self.overdue(&given) else { continue };
+            let Some((outcome, given)) = late else { continue };
             if ended == OVERDUE_MAX {
                 return;
             }
@@ -302,7 +310,7 @@ impl Workers {
         }
     }
 
-    fn overdue(&self, given: &super::known::Given) -> Option<Outcome> {
+    fn overdue(&self, given: &Given) -> Option<Outcome> {
         let parts = &self.parts;
         if parts.clock.now().since(given.started_at) >= given.task_timeout {
             return Some(Outcome::Timeout { step: None });
