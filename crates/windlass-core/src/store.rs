@@ -205,6 +205,28 @@ pub struct Renewal {
     pub stage: Stage,
     pub consumed: u64,
     pub failed: u64,
+    pub tally: Tally,
+}
+
+/// How a heartbeat counts attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Tally {
+    /// Since the node joined.
+    #[default]
+    Total,
+    /// Since the last heartbeat: for nodes that speak through several processes,
+    /// none of which knows the total.
+    More,
+}
+
+impl Tally {
+    /// The count after a heartbeat that says `said`.
+    pub fn count(self, before: u64, said: u64) -> u64 {
+        match self {
+            Tally::Total => said,
+            Tally::More => before.saturating_add(said),
+        }
+    }
 }
 
 impl Renewal {

@@ -38,6 +38,10 @@ pub async fn engine_builder(
         builder = builder.handler(name, made);
     }
     for (name, kind) in &config.kinds {
+        if config.is_remote(name, kind) {
+            builder = builder.remote_kind(name, options(kind));
+            continue;
+        }
         let steps = kind.steps.clone().unwrap_or_else(|| vec![name.clone()]);
         builder = builder.plan_with(name, steps, options(kind));
     }

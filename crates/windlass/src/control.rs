@@ -239,6 +239,7 @@ impl Engine {
     pub async fn change_node(&self, id: NodeId, change: NodeChange) -> Result<Changed> {
         let parts = &self.parts;
         let changed = first(self.put(Change::Node { id, change }).await?)?;
+        parts.remote.changed(id, change);
         if id != parts.node() {
             return Ok(changed);
         }
@@ -287,6 +288,7 @@ impl Engine {
         let by = Actor::clone(&self.by);
         let answers = parts.store.change(change, by, parts.now()).await?;
         parts.bell.ring(Wake::Work);
+        parts.remote.hub.look();
         parts.due.look();
         parts.feed.changed();
         Ok(answers)

@@ -11,6 +11,7 @@ use crate::meters::{Metered, Meters};
 use crate::parts::{AfterStep, Counters, Identity, Parts, Phase};
 use crate::record::{Entries, Recorder, record};
 use crate::registry::{Draft, Registry, StepHandler, TaskKind};
+use crate::remote::{Remote, attend};
 use crate::renew::{beat_once, join, renew};
 use crate::settings::{KindOptions, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
 use crate::slots::Slots;
@@ -129,6 +130,13 @@ impl Builder {
         self.note(done)
     }
 
+    /// Rules for a kind that only workers in other processes serve: its tasks are
+    /// accepted, and never claimed by this engine itself. See [`crate::Workers`].
+    pub fn remote_kind(mut self, kind: &str, options: KindOptions) -> Self {
+        let done = self.draft.remote(kind, options);
+        self.note(done)
+    }
+
     /// Something all tasks share (a pool, a client); see [`crate::Cx::state`].
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         let done = self.draft.state(Arc::new(state));
@@ -193,6 +201,7 @@ impl Builder {
         loops.spawn(vital(&parts, "promote", promote(parts.clone())));
         loops.spawn(vital(&parts, "upkeep", upkeep(parts.clone())));
         loops.spawn(vital(&parts, "dispatch", dispatch(parts.clone())));
+        loops.spawn(vital(&parts, "remote", attend(parts.clone())));
         let alive = Arc::new(Alive { parts: parts.clone(), loops: Mutex::new(Some(loops)) });
         let by = Actor { who: parts.settings.node_name.clone(), origin: "library".to_owned() };
         Ok(Engine { parts, alive, by: Arc::new(by) })
@@ -240,6 +249,7 @@ impl Builder {
             idle: Notify::new(),
             pauses: AtomicU64::new(0),
             after_step: self.after_step,
+            remote: Remote::default(),
         };
         Ok((Arc::new(parts), entries))
     }

@@ -123,6 +123,7 @@ impl<T> Handle<T> {
     pub(crate) fn wake(&self) {
         if let Some(parts) = self.parts.upgrade() {
             parts.bell.ring(Wake::Work);
+            parts.remote.hub.look();
             parts.due.look();
             parts.feed.changed();
         }

@@ -69,9 +69,16 @@ impl Engine {
         kinds
     }
 
-    /// Whether this node runs tasks of this kind.
+    /// Whether somebody runs tasks of this kind: this node, or a worker in another
+    /// process that asked this node for them and is alive.
     pub fn serves(&self, kind: &str) -> bool {
         self.parts.registry.by_name(kind).is_some()
+            || self.parts.remote.serves(kind, self.parts.clock.uptime())
+    }
+
+    /// How many retries tasks of this kind have, where the policy counts them.
+    pub fn retries_of(&self, kind: &Kind) -> Option<u32> {
+        self.parts.registry.rules_or_usual(kind).retry.retries()
     }
 
     /// The steps a task goes through: its own, or its kind's. `None` for kinds

@@ -8,6 +8,7 @@ use crate::held::Held;
 use crate::meters::Meters;
 use crate::record::Recorder;
 use crate::registry::{KindEntry, Registry};
+use crate::remote::Remote;
 use crate::run::Run;
 use crate::settings::Settings;
 use crate::slots::Slots;
@@ -100,6 +101,8 @@ pub(crate) struct Parts {
     /// heartbeat's answer does not undo it.
     pub(crate) pauses: AtomicU64,
     pub(crate) after_step: Option<AfterStep>,
+    /// Workers in other processes.
+    pub(crate) remote: Remote,
 }
 
 impl fmt::Debug for Parts {

@@ -142,7 +142,7 @@ async fn flush(parts: &Arc<Parts>, batch: Vec<Entry>) {
     }
 }
 
-fn count(parts: &Parts, write: &Write, answer: &Result<Written>) {
+pub(crate) fn count(parts: &Parts, write: &Write, answer: &Result<Written>) {
     let went = match answer {
         Ok(_) => Went::Ok,
         Err(refused) => {
@@ -252,7 +252,10 @@ fn settled(parts: &Parts, run: &Run, write: &Write, written: Written) {
     bump(&parts.counters.consumed, 1);
     match written.state {
         State::Failed => bump(&parts.counters.failed, 1),
-        State::Queued | State::RollingBack => parts.bell.ring(Wake::Work),
+        State::Queued | State::RollingBack => {
+            parts.bell.ring(Wake::Work);
+            parts.remote.hub.wake(&run.task.queue, &run.task.kind, 1);
+        }
         _ => {}
     }
     if let Some(settlement) = &write.settle {

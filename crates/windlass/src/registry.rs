@@ -127,6 +127,8 @@ impl fmt::Debug for KindEntry {
 #[derive(Default)]
 pub(crate) struct Draft {
     kinds: BTreeMap<String, (Body, KindOptions)>,
+    /// Rules for kinds that others serve.
+    remote: BTreeMap<String, KindOptions>,
     handlers: HashMap<String, Arc<dyn StepHandler>>,
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
@@ -172,6 +174,15 @@ impl Draft {
         Ok(())
     }
 
+    /// Rules for a kind that only workers in other processes serve.
+    pub(crate) fn remote(&mut self, name: &str, options: KindOptions) -> Result<()> {
+        Kind::new(name)?;
+        if self.remote.insert(name.to_owned(), options).is_some() {
+            return Err(twice("kind", name));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, name: &str, body: Body, options: KindOptions) -> Result<()> {
         Kind::new(name)?;
         if self.kinds.insert(name.to_owned(), (body, options)).is_some() {
@@ -200,14 +211,29 @@ impl Draft {
                     return Err(Error::invalid("register", message));
                 }
             }
-            let rules = options.over(&settings.defaults).map_err(|e| {
-                Error::invalid("register", format!("kind `{name}`: {}", e.message()))
-            })?;
+            if self.remote.contains_key(&name) {
+                return Err(twice("kind", &name));
+            }
+            let rules = rules_of(&name, &options, settings)?;
             let kind = Kind::new(&name)?;
             kinds.insert(kind.clone(), Arc::new(KindEntry { kind, index, rules, body }));
         }
-        Ok(Registry { kinds, handlers: self.handlers, states: Mutex::new(self.states) })
+        let remote = self.remote.into_iter();
+        let remote = remote
+            .map(|(name, options)| Ok((Kind::new(&name)?, rules_of(&name, &options, settings)?)));
+        Ok(Registry {
+            kinds,
+            remote: remote.collect::<Result<_>>()?,
+            usual: KindOptions::new().over(&settings.defaults)?,
+            handlers: self.handlers,
+            states: Mutex::new(self.states),
+        })
     }
+}
+
+fn rules_of(name: &str, options: &KindOptions, settings: &Settings) -> Result<KindRules> {
+    let named = |e: Error| Error::invalid("register", format!("kind `{name}`: {}", e.message()));
+    options.over(&settings.defaults).map_err(named)
 }
 
 fn twice(what: &str, name: &str) -> Error {
@@ -217,6 +243,10 @@ fn twice(what: &str, name: &str) -> Error {
 /// The kinds, handlers and shared states of a started engine.
 pub(crate) struct Registry {
     kinds: HashMap<Kind, Arc<KindEntry>>,
+    /// Rules of kinds that this node does not serve.
+    remote: HashMap<Kind, KindRules>,
+    /// Rules of kinds that nobody said anything about.
+    usual: KindRules,
     handlers: HashMap<String, Arc<dyn StepHandler>>,
     states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
@@ -234,6 +264,15 @@ impl Registry {
 
     pub(crate) fn by_name(&self, kind: &str) -> Option<&Arc<KindEntry>> {
         self.kinds.get(kind)
+    }
+
+    /// What is said about a kind here, whoever serves it.
+    pub(crate) fn rules(&self, kind: &Kind) -> Option<&KindRules> {
+        self.kinds.get(kind).map(|entry| &entry.rules).or_else(|| self.remote.get(kind))
+    }
+
+    pub(crate) fn rules_or_usual(&self, kind: &Kind) -> &KindRules {
+        self.rules(kind).unwrap_or(&self.usual)
     }
 
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &Arc<KindEntry>> {

@@ -13,7 +13,9 @@ use std::time::Duration;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::lease::Token;
-use windlass_core::store::{Actor, Change, Joined, NewNode, NodeChange, Renewal, Renewed, Stage};
+use windlass_core::store::{
+    Actor, Change, Joined, NewNode, NodeChange, Renewal, Renewed, Stage, Tally,
+};
 
 /// While tasks are held the store is asked at least this often, so that a
 /// cancel reaches them within two seconds however long the lease is.
@@ -84,6 +86,7 @@ pub(crate) async fn beat_once(parts: &Parts, stage: Stage) -> Result<()> {
         stage,
         consumed: parts.counters.consumed.load(Ordering::Relaxed),
         failed: parts.counters.failed.load(Ordering::Relaxed),
+        tally: Tally::Total,
     };
     let sent = parts.clock.uptime();
     let pauses = parts.pauses.load(Ordering::Acquire);
@@ -125,6 +128,7 @@ fn apply(parts: &Parts, renewed: &Renewed, named: &HashMap<TaskId, Token>) {
     if renewed.given_back > 0 {
         tracing::info!(tasks = renewed.given_back, "tasks of a lost claim answer went back");
         parts.bell.ring(Wake::Work);
+        parts.remote.hub.look();
     }
 }
 

@@ -30,6 +30,9 @@ use windlass_core::task::{
     ChildOf, IdempotencyKey, Kind, NewTask, QueueName, Start, Task, Unique, trace_id,
 };
 
+/// Most places one submission tells workers of.
+const PLACES_MAX: usize = 16;
+
 /// What is said about a task before it has an id.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -77,18 +80,19 @@ impl Draft {
         if let Some(child_of) = &mut task.child_of {
             child_of.key = id.to_string();
         }
-        match parts.registry.get(&task.kind) {
-            Some(kind) => {
+        match parts.registry.rules(&task.kind) {
+            Some(rules) => {
                 if !self.queue {
-                    task.queue = kind.rules.queue.clone();
+                    task.queue = rules.queue.clone();
                 }
                 if !self.priority {
-                    task.priority = kind.rules.priority;
+                    task.priority = rules.priority;
                 }
                 if !self.deadline {
-                    task.deadline = kind.rules.deadline;
+                    task.deadline = rules.deadline;
                 }
-                if let Some(steps) = task.extras.as_ref().and_then(|e| e.steps.as_ref()) {
+                let steps = task.extras.as_ref().and_then(|e| e.steps.as_ref());
+                if let (Some(kind), Some(steps)) = (parts.registry.get(&task.kind), steps) {
                     parts.registry.check_steps(kind, steps)?;
                 }
             }
@@ -101,7 +105,7 @@ impl Draft {
                 Some(IdempotencyKey { key, body, ttl: parts.settings.idempotency_ttl });
         }
         task.validate(parts.settings.payload_max)?;
-        if !parts.slots.serves(&task.queue) {
+        if !parts.slots.serves(&task.queue) && parts.registry.get(&task.kind).is_some() {
             tracing::warn!(queue = %task.queue, "this node does not serve the queue; another one must");
         }
         Ok(task)
@@ -502,6 +506,7 @@ fn of_many(index: usize, error: &Error) -> Error {
 /// Writes tasks and wakes who waits for them.
 async fn write(parts: &Parts, tasks: Vec<NewTask>, now: Now) -> Result<Vec<Submitted>> {
     let pairs = parts.meters.pairs(&tasks);
+    let places = places(&tasks);
     let starts = tasks.iter().filter_map(|t| due_at(t, parts.clock.now())).min();
     let answers = parts.store.submit(Submit::from(tasks), now).await?;
     crash_point("submit.committed");
@@ -512,12 +517,30 @@ async fn write(parts: &Parts, tasks: Vec<NewTask>, now: Now) -> Result<Vec<Submi
     }
     if answers.iter().any(|answer| new_state(answer) == Some(State::Queued)) {
         parts.bell.ring(Wake::Work);
+        places.iter().for_each(|(queue, kind, tasks)| parts.remote.hub.wake(queue, kind, *tasks));
     }
     if let Some(at) = starts {
         parts.due.note(at);
     }
     parts.feed.changed();
     Ok(answers)
+}
+
+/// Where new tasks are, and how many: most batches are of one kind. What is
+/// beyond the limit is found by the next look.
+fn places(tasks: &[NewTask]) -> Vec<(QueueName, Kind, usize)> {
+    let mut places: Vec<(QueueName, Kind, usize)> = vec![];
+    for task in tasks {
+        let known = places.iter().rposition(|(q, k, _)| *q == task.queue && *k == task.kind);
+        match known {
+            Some(i) => places[i].2 += 1,
+            None if places.len() < PLACES_MAX => {
+                places.push((task.queue.clone(), task.kind.clone(), 1));
+            }
+            None => {}
+        }
+    }
+    places
 }
 
 fn due_at(task: &NewTask, now: Timestamp) -> Option<Timestamp> {

@@ -290,8 +290,8 @@ pub(crate) fn renew_node(
     if renewal.stage != Stage::Serving {
         node.stage = renewal.stage;
     }
-    node.consumed = renewal.consumed;
-    node.failed = renewal.failed;
+    node.consumed = renewal.tally.count(node.consumed, renewal.consumed);
+    node.failed = renewal.tally.count(node.failed, renewal.failed);
     renewed.lease_until = node.lease_until;
     renewed.paused = node.paused;
     renewed.draining = node.stage != Stage::Serving;

@@ -17,7 +17,7 @@ use windlass_core::lease::{ClaimNo, PoisonRule};
 use windlass_core::outcome::Outcome;
 use windlass_core::store::{
     Actor, Change, Claim, Claimed, Job, NewNode, NodeChange, OutboxOp, OutboxRow, OutboxRule,
-    QueueChange, Renewal, Renewed, Setting, Stage, Store, Submitted, Upkept, Wanted, Write,
+    QueueChange, Renewal, Renewed, Setting, Stage, Store, Submitted, Tally, Upkept, Wanted, Write,
     Written,
 };
 use windlass_core::task::NewTask;
@@ -98,6 +98,7 @@ impl Node {
             stage: Stage::Serving,
             consumed: 0,
             failed: 0,
+            tally: Tally::Total,
         }
     }
 }

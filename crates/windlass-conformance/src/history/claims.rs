@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_core::error::Code;
 use windlass_core::id::{NodeId, TaskId};
 use windlass_core::lease::{ClaimNo, LeaseKey, PoisonRule, Token};
-use windlass_core::store::{Claim, Kinds, Lane, Renewal, Renewed, Stage, Wanted};
+use windlass_core::store::{Claim, Kinds, Lane, Renewal, Renewed, Stage, Tally, Wanted};
 
 impl History {
     pub(super) async fn claim_ready(&mut self) -> Result<(), String> {
@@ -120,6 +120,7 @@ impl History {
         let player = &self.nodes[which];
         let (node, claims, consumed) = (player.id, player.claims, player.consumed);
         let answered = if self.chance(85) { claims } else { self.rng.random_range(0..=claims) };
+        let tally = if self.chance(80) { Tally::Total } else { Tally::More };
         let renewal = Renewal {
             node,
             lease: Duration::from_secs([20, 30, 60][self.pick(3)]),
@@ -128,6 +129,7 @@ impl History {
             stage,
             consumed,
             failed: consumed / 10,
+            tally,
         };
         self.perform(Op::Renew(renewal)).await
     }

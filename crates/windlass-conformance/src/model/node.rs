@@ -6,7 +6,7 @@ use windlass_core::clock::Timestamp;
 use windlass_core::error::Code;
 use windlass_core::event::EventName;
 use windlass_core::id::{NodeId, TaskId};
-use windlass_core::store::{NewNode, Renewal, Renewed, Stage};
+use windlass_core::store::{NewNode, Renewal, Renewed, Stage, Tally};
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,8 +93,12 @@ impl Model {
         if renewal.stage != Stage::Serving {
             host.stage = renewal.stage;
         }
-        host.consumed = renewal.consumed;
-        host.failed = renewal.failed;
+        let (consumed, failed) = match renewal.tally {
+            Tally::Total => (0, 0),
+            Tally::More => (host.consumed, host.failed),
+        };
+        host.consumed = consumed + renewal.consumed;
+        host.failed = failed + renewal.failed;
         answer.paused = host.paused;
         answer.draining = host.stage != Stage::Serving;
         if leaving && self.held_by(node).is_empty() {

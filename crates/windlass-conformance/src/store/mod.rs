@@ -165,6 +165,7 @@ macro_rules! store_cases {
                 tasks_of_other_nodes_are_not_given_back,
                 a_leaving_node_is_gone_once_it_holds_nothing,
                 counts_and_stage_are_shown,
+                counts_of_several_voices_add_up,
                 what_people_want_of_the_node_is_told,
                 many_held_tasks_are_renewed_in_one_call,
             }

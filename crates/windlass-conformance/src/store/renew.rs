@@ -10,7 +10,7 @@ use windlass_core::error::Code;
 use windlass_core::lease::{ClaimNo, Requests, Token};
 use windlass_core::outcome::Outcome;
 use windlass_core::state::State;
-use windlass_core::store::{AttemptEnd, NodeChange, Renewal, Stage, Write};
+use windlass_core::store::{AttemptEnd, NodeChange, Renewal, Stage, Tally, Write};
 
 pub async fn a_renewal_extends_the_lease(w: World) {
     let node = w.node("a").await;
@@ -175,6 +175,21 @@ pub async fn counts_and_stage_are_shown(w: World) {
         w.renew(Renewal { consumed, failed, stage, ..node.renewal(&[]) }).await;
         let info = w.node_info(&node).await.unwrap();
         assert_eq!((info.consumed, info.failed, info.stage), (consumed, failed, stage));
+    }
+}
+
+pub async fn counts_of_several_voices_add_up(w: World) {
+    let node = w.node("a").await;
+    let say = |consumed, failed, tally| Renewal { consumed, failed, tally, ..node.renewal(&[]) };
+    for (said, expected) in [
+        (say(5, 1, Tally::More), (5, 1)),
+        (say(2, 0, Tally::More), (7, 1)),
+        (say(0, 0, Tally::More), (7, 1)),
+        (say(3, 2, Tally::Total), (3, 2)),
+    ] {
+        w.renew(said).await;
+        let info = w.node_info(&node).await.unwrap();
+        assert_eq!((info.consumed, info.failed), expected);
     }
 }
 

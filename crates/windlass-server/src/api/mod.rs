@@ -25,13 +25,13 @@ mod submit;
 mod tasks;
 mod tokens;
 pub mod view;
+mod worker;
 
 use crate::access::Gate;
 use crate::redact::Redactor;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,8 +58,6 @@ pub struct App {
     cursors: cursor::Cursors,
     feed: Arc<Feed>,
     started: Instant,
-    /// Retries of each kind whose policy counts them.
-    retries: BTreeMap<String, u32>,
     /// The OpenAPI document as text, one copy for all who ask.
     document: bytes::Bytes,
 }
@@ -104,8 +102,6 @@ impl App {
         meter: Meter,
     ) -> windlass::Result<Arc<App>> {
         let cursors = cursor::Cursors::of(&engine).await?;
-        let retries = engine.kinds().into_iter();
-        let retries = retries.filter_map(|k| Some((k.name.to_string(), k.retries()?))).collect();
         Ok(Arc::new(App {
             cursors,
             feed: Feed::of(&engine),
@@ -114,7 +110,6 @@ impl App {
             terms,
             meter,
             started: Instant::now(),
-            retries,
             document: document().to_json().unwrap_or_default().into(),
         }))
     }
@@ -124,7 +119,7 @@ impl App {
     }
 
     fn retries_of(&self, kind: &Kind) -> Option<u32> {
-        self.retries.get(kind.as_str()).copied()
+        self.engine.retries_of(kind)
     }
 }
 
@@ -140,6 +135,7 @@ impl App {
         (name = "dead letters", description = "Failed tasks that wait for a person"),
         (name = "queues", description = "Lanes with their own concurrency and limits"),
         (name = "nodes", description = "Running processes"),
+        (name = "workers", description = "Workers in other processes"),
         (name = "events", description = "What happened, live or page by page"),
         (name = "access", description = "Who may do what"),
         (name = "server", description = "Overviews and health"),
@@ -178,6 +174,8 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(nodes::pause))
         .routes(routes!(nodes::resume))
         .routes(routes!(nodes::drain))
+        .routes(routes!(worker::lease))
+        .routes(routes!(worker::report))
         .routes(routes!(events::events))
         .routes(routes!(overview::stats))
         .routes(routes!(overview::kinds))

@@ -116,6 +116,9 @@ enum Command {
     /// The node that `bench` measures; started by `bench`
     #[command(hide = true)]
     BenchNode,
+    /// The remote worker of `bench`; started by `bench`
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 /// Reads the arguments of the process, does what they say, and ends.
@@ -174,6 +177,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(args, global).await,
         Command::Bench(args) => bench::run(args, global).await,
         Command::BenchNode => bench::node().await,
+        Command::BenchWorker => bench::worker().await,
         command => tokio::select! {
             biased;
             outcome = ask(command, global) => outcome,
@@ -202,6 +206,7 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         | Command::Serve(_)
         | Command::Bench(_)
         | Command::BenchNode
+        | Command::BenchWorker
         | Command::Guard => Ok(Exit::Ok),
     }
 }

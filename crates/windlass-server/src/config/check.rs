@@ -3,7 +3,7 @@
 //! when they were read. Findings name keys; `layers.rs` knows where those are.
 
 use super::suggest::nearest;
-use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, SecretUrl, Size};
+use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, SecretUrl, Size, UnknownKinds};
 use crate::api::BODIES_MAX;
 use crate::outbound::{Reach, Target};
 use std::path::Path;
@@ -44,6 +44,13 @@ impl Config {
             check_handler(name, handler, &mut found);
         }
         found
+    }
+
+    /// Rules for a kind that only remote workers serve: no steps, no handler, and
+    /// the server accepts what it does not serve.
+    pub(crate) fn is_remote(&self, name: &str, kind: &KindConfig) -> bool {
+        let alone = kind.steps.is_none() && !self.handlers.contains_key(name);
+        alone && self.server.unknown_kinds == UnknownKinds::Park
     }
 
     fn check_server(&self, found: &mut Findings) {
@@ -140,13 +147,13 @@ impl Config {
     fn check_kind(&self, name: &str, kind: &KindConfig, found: &mut Findings) {
         let handlers = || self.handlers.keys().map(String::as_str);
         let Some(steps) = &kind.steps else {
-            if !self.handlers.contains_key(name) {
+            if !self.handlers.contains_key(name) && !self.is_remote(name, kind) {
                 let message =
                     format!("kind `{name}` has neither `steps` nor a handler of its name");
                 let hint = match nearest(name, handlers()) {
                     Some(near) => format!("there is a handler `{near}`"),
                     None => format!(
-                        "write steps = [...], or a table [handlers.{}]",
+                        "write steps = [...], or a table [handlers.{}]; for a kind of remote workers set server.unknown_kinds = \"park\"",
                         super::locate::quote(name)
                     ),
                 };
@@ -386,6 +393,24 @@ mod tests {
         }
         let metadata = HandlerConfig { allow_private: true, ..asks("http://169.254.169.254/x") };
         assert!(told_of(metadata).errors[0].message.contains("always refused"));
+    }
+
+    #[test]
+    fn rules_alone_are_for_kinds_of_remote_workers() {
+        for (rule, fits) in [(UnknownKinds::Park, true), (UnknownKinds::Refuse, false)] {
+            let found = told(|c| {
+                c.server.unknown_kinds = rule;
+                c.kinds.insert("far".to_owned(), KindConfig::default());
+            });
+            assert_eq!(found.errors.is_empty(), fits, "{found:?}");
+            let hint = found.errors.first().map_or("", |e| e.hint.as_str());
+            assert!(fits || hint.contains("server.unknown_kinds = \"park\""), "{hint}");
+        }
+        let found = told(|c| {
+            c.server.unknown_kinds = UnknownKinds::Park;
+            c.kinds.insert("far".to_owned(), chain(&["scan"]));
+        });
+        assert_eq!(found.errors.len(), 1, "steps still need handlers: {found:?}");
     }
 
     #[test]

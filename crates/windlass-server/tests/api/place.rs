@@ -97,6 +97,13 @@ impl Place {
         Place { engine, at: *at, client, token, folder: None }
     }
 
+    /// The same server, seen through another address.
+    #[allow(dead_code)] // only the tests of workers do
+    pub(crate) fn seen_at(&self, at: SocketAddr) -> Place {
+        let (engine, client) = (self.engine.clone(), reqwest::Client::new());
+        Place { engine, at, client, token: self.token.clone(), folder: None }
+    }
+
     /// Makes a token through the API.
     pub(crate) async fn token(&self, name: &str, role: &str) -> String {
         let got = self.post("/v1/tokens", json!({"name": name, "role": role})).await;

@@ -86,6 +86,7 @@ async fn in_pieces(parts: &Parts, job: Job) -> Result<usize> {
         done += upkept.done;
         if !upkept.ready.is_empty() {
             parts.bell.ring(Wake::Work);
+            upkept.ready.iter().for_each(|queue| parts.remote.hub.offer(queue));
         }
         if !upkept.more {
             break;

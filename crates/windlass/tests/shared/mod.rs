@@ -227,6 +227,13 @@ impl Bench {
         }
     }
 
+    /// Waits until the timer has put a task into its queue.
+    pub(crate) async fn until_queued(&self, id: TaskId) {
+        while self.state(id).await != State::Queued {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// All events of a task, numbered without gaps.
     pub(crate) async fn history(&self, id: TaskId) -> Vec<Event> {
         let all = self.store.events(Position::START, 500).await.expect("read");
