@@ -14,8 +14,11 @@ const OP: &str = "migrate";
 
 /// All migrations, in order. Never edit one that was released. Each statement
 /// ends with a semicolon at the end of a line; each `CREATE` begins a line.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_ledger.sql"), include_str!("migrations/0002_server.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_ledger.sql"),
+    include_str!("migrations/0002_server.sql"),
+    include_str!("migrations/0004_batches.sql"),
+];
 
 /// Called before each statement with its number; tests die there.
 pub(super) type BeforeStatement = fn(usize, Option<usize>);
