@@ -349,7 +349,8 @@ impl Batch {
         if self.order.stop_above.is_none() {
             return Room::Tasks(paced);
         }
-        let most = if self.again.answered < FIRST as u64 { FIRST } else { WATCHED_MAX };
+        let answered = usize::try_from(self.again.answered).unwrap_or(FIRST);
+        let most = if answered < FIRST { FIRST - answered } else { WATCHED_MAX };
         match most.saturating_sub(self.again.watched.len()) {
             0 => Room::Answers,
             free => Room::Tasks(free.min(paced)),

@@ -167,37 +167,52 @@ fn a_person_stops_it_once() {
     assert!(batch.check(&before).is_err(), "a step on its way comes too late");
 }
 
-/// Ten go ahead; then as many as are answered, up to the window.
+/// Takes a step that does these and has heard of those.
+fn sent_and_heard(
+    batch: &mut Batch,
+    sent: std::ops::Range<i64>,
+    heard: std::ops::Range<i64>,
+    verdict: Verdict,
+) {
+    let count = sent.clone().count();
+    let mut step = step(batch, sent, Walk::Stay);
+    step.verdicts = heard.map(|n| (id(n), verdict)).collect();
+    batch.took(&step, &done(count), T);
+}
+
 #[test]
 fn with_a_rule_a_few_go_ahead() {
     let mut batch = batch(|o| o.stop_above = Some(50));
     assert_eq!(batch.room(T), Room::Tasks(FIRST));
-    let first = step(&batch, 0..10, Walk::To(id(1)));
-    batch.took(&first, &done(10), T);
+    sent_and_heard(&mut batch, 0..10, 0..0, Verdict::Well);
     assert_eq!(batch.room(T), Room::Answers);
-    let mut news = step(&batch, [], Walk::Stay);
-    news.verdicts = (0..9).map(|n| (id(n), Verdict::Failed)).collect();
-    batch.took(&news, &[], T);
+    sent_and_heard(&mut batch, 0..0, 0..9, Verdict::Failed);
+    assert_eq!(batch.room(T), Room::Answers);
     assert!(batch.is_running(), "nine are too few to judge by");
-    assert_eq!(batch.room(T), Room::Tasks(9));
-    let mut good = step(&batch, 10..19, Walk::To(id(1)));
-    good.verdicts = vec![(id(9), Verdict::Gone)];
-    batch.took(&good, &done(9), T);
-    assert_eq!((batch.again.answered, batch.again.watched.len()), (9, 9));
-    let mut well = step(&batch, [], Walk::Stay);
-    well.verdicts = (10..19).map(|n| (id(n), Verdict::Well)).collect();
-    batch.took(&well, &[], T);
-    assert!(batch.is_running(), "nine of eighteen are not more than half");
-    assert_eq!(batch.room(T), Room::Tasks(WATCHED_MAX));
-    let more = step(&batch, 20..21, Walk::Stay);
-    batch.took(&more, &done(1), T);
-    let mut one_more = step(&batch, [], Walk::Stay);
-    // A verdict that is told twice counts once.
-    one_more.verdicts = vec![(id(20), Verdict::Failed), (id(20), Verdict::Failed)];
-    batch.took(&one_more, &[], T);
+    sent_and_heard(&mut batch, 0..0, 9..10, Verdict::Gone);
+    assert_eq!(batch.room(T), Room::Tasks(1), "one that is gone is replaced");
+    sent_and_heard(&mut batch, 10..11, 0..0, Verdict::Well);
+    sent_and_heard(&mut batch, 0..0, 10..11, Verdict::Well);
     assert_eq!(batch.state, BatchState::Stopped);
-    let reason = "10 of 19 tasks failed again, which is more than 50 %";
+    let reason = "9 of 10 tasks failed again, which is more than 50 %";
     assert_eq!(batch.reason.as_deref(), Some(reason));
+}
+
+#[test]
+fn a_rule_lets_go_on_what_goes_well() {
+    let mut batch = batch(|o| o.stop_above = Some(50));
+    sent_and_heard(&mut batch, 0..10, 0..0, Verdict::Well);
+    sent_and_heard(&mut batch, 0..0, 0..5, Verdict::Failed);
+    sent_and_heard(&mut batch, 0..0, 5..10, Verdict::Well);
+    assert!(batch.is_running(), "half is not more than half");
+    assert_eq!(batch.room(T), Room::Tasks(WATCHED_MAX));
+    sent_and_heard(&mut batch, 10..11, 0..0, Verdict::Well);
+    assert_eq!(batch.room(T), Room::Tasks(WATCHED_MAX - 1));
+    // What is told of a task that is not watched does not count.
+    sent_and_heard(&mut batch, 0..0, 0..10, Verdict::Failed);
+    assert!(batch.is_running());
+    sent_and_heard(&mut batch, 0..0, 10..11, Verdict::Failed);
+    assert_eq!((batch.again.answered, batch.state), (11, BatchState::Stopped));
 }
 
 #[test]
