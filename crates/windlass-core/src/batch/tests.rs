@@ -35,9 +35,12 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// Makes an order wrong.
+type Spoil = fn(&mut Order);
+
 #[test]
 fn orders_that_make_no_sense_are_refused() {
-    let wrong: [(Action, fn(&mut Order)); 7] = [
+    let wrong: [(Action, Spoil); 7] = [
         (Action::Cancel, |o| o.filter = Filter::default()),
         (Action::Cancel, |o| o.from_step = Some("scan".to_owned())),
         (Action::Requeue, |o| o.from_step = Some(String::new())),

@@ -127,7 +127,7 @@ pub(super) async fn requeue(
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskEdit {
     /// Instead of the old payload; any JSON but null.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     payload: Box<RawValue>,
 }
 
