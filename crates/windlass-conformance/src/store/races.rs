@@ -349,7 +349,7 @@ pub async fn a_step_of_a_batch_is_taken_once(w: World) {
         verdicts: vec![],
         targets: ids.iter().map(|&task| Target { task, again: None }).collect(),
         skipped: 0,
-        walk: Walk::End,
+        walk: Walk::To(ids[0]),
     };
     let jobs = (0..10).map(|i| {
         let (store, step, now) = (w.handle(i), Box::new(step.clone()), w.now());
