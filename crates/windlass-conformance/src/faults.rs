@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
@@ -381,6 +382,10 @@ impl Reader for FaultyStore {
 
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
         self.inner.limits()
+    }
+
+    fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
+        self.inner.tokens()
     }
 
     fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {

@@ -3,6 +3,7 @@
 //! contract in `store.rs`, which gives these names out again; API, CLI and
 //! dashboard read through it. Nothing here writes.
 
+use crate::access::AccessToken;
 use crate::batch::Batch;
 use crate::checkpoint::{Checkpoint, StepEntry};
 use crate::children::Totals;
@@ -284,6 +285,8 @@ pub trait Reader: Send + Sync {
     fn setting(&self, key: String) -> BoxFuture<'_, Result<Option<Json>>>;
     fn schedules(&self) -> BoxFuture<'_, Result<Vec<Schedule>>>;
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>>;
+    /// Access tokens by name, expired ones too.
+    fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>>;
 
     fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>>;
 

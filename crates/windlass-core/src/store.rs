@@ -4,6 +4,7 @@
 //! [`Reader`] for everything that only looks. The conformance suite is the
 //! other half of this file: every promise here is a case there.
 
+use crate::access::AccessToken;
 use crate::batch::{BatchStep, Order};
 use crate::checkpoint::{Checkpoint, StepRecord, Version};
 use crate::clock::{Now, Timestamp};
@@ -444,6 +445,10 @@ pub enum Setting {
     DeleteSchedule(String),
     Limit(Limit),
     DeleteLimit(String),
+    /// A new access token: `Conflict` when one that is live has its name.
+    Token(AccessToken),
+    /// `NotFound` when there is none of this name.
+    RevokeToken(String),
     /// Which facts leave the store through the outbox.
     Outbox(OutboxRule),
 }

@@ -3,6 +3,8 @@
 //! handler does is its maker's business; serving the API comes after this.
 
 use crate::config::{Config, Deadline, Finding, HandlerConfig, KindConfig};
+use crate::handlers::Scrubbed;
+use crate::redact::Redactor;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::core::store::{BoxFuture, Retention};
@@ -15,7 +17,7 @@ use windlass::{
 /// `handlers` makes the handler of each `[handlers.NAME]`.
 pub async fn engine_builder(
     config: &Config,
-    handlers: impl Fn(&str, &HandlerConfig) -> Arc<dyn StepHandler>,
+    handlers: impl Fn(&str, &HandlerConfig) -> Result<Arc<dyn StepHandler>>,
 ) -> Result<Builder> {
     let found = config.check();
     for warning in &found.warnings {
@@ -24,13 +26,15 @@ pub async fn engine_builder(
     if let Some(error) = found.errors.first() {
         return Err(Error::invalid("config", told(error)));
     }
+    let redactor = redactor(config)?;
     let mut builder = Windlass::open(config.store.url.expose()).await?;
     builder = builder.settings(|settings| apply(config, settings));
     for (name, queue) in &config.queues {
         builder = builder.queue(name, queue.concurrency);
     }
     for (name, handler) in &config.handlers {
-        let made = Configured { handler: handlers(name, handler), timeout: handler.timeout };
+        let made = Scrubbed::new(handlers(name, handler)?, redactor.clone());
+        let made = Configured { handler: Arc::new(made), timeout: handler.timeout };
         builder = builder.handler(name, made);
     }
     for (name, kind) in &config.kinds {
@@ -51,6 +55,11 @@ pub async fn apply_queues(engine: &Engine, config: &Config) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the configuration hides.
+pub fn redactor(config: &Config) -> Result<Redactor> {
+    Redactor::new(&config.redact.fields).map_err(|wrong| Error::invalid("redact", wrong))
 }
 
 fn told(finding: &Finding) -> String {

@@ -3,11 +3,13 @@
 //! a signal lets it all end in good order. Which parts there are is said by the
 //! configuration; each part does its own work.
 
-use crate::api::{self, App, Limits};
-use crate::boot::{apply_queues, engine_builder};
-use crate::config::{Config, HandlerConfig, UiMode};
-use crate::handlers::{ExecHandler, ExecHost, ExecSpec, end_leftovers, owner_of};
+use crate::access::Gate;
+use crate::api::{self, App, Limits, Terms};
+use crate::boot::{apply_queues, engine_builder, redactor};
+use crate::config::{Config, UiMode};
+use crate::handlers::{ExecHost, end_leftovers, owner_of};
 use crate::listen;
+use crate::makers::Makers;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use windlass::{Builder, Engine, Error, Result, StepHandler};
+use windlass::{Builder, Engine, Error, Result};
 
 const DIGEST_EVERY: Duration = Duration::from_secs(5);
 /// More than the listener takes connections, with room for the rest.
@@ -80,7 +82,9 @@ impl Server {
         let at = listener.local_addr().map_err(|e| cannot_listen(config.server.listen.0, &e))?;
         let url = config.store.url.expose();
         let host = host(config, url)?;
-        let builder = engine_builder(config, |_, handler| exec(handler, host.as_ref())).await?;
+        let redactor = redactor(config)?;
+        let makers = Makers::new(config, host.clone(), redactor.clone())?;
+        let builder = engine_builder(config, |name, handler| makers.make(name, handler)).await?;
         // The store is ours now, so whoever still works for it is a leftover.
         if host.is_some() {
             end_leftovers(&owner_of(url)).map_err(|e| {
@@ -94,14 +98,24 @@ impl Server {
             body_max: config.server.body_max.as_usize(),
             bulk_max: config.server.bulk_max.as_usize(),
         };
-        let app = App::new(engine.clone(), at, limits, meter).await?;
         let page = match config.ui.mode {
             UiMode::Off => api::Page::Off,
-            UiMode::Full | UiMode::ReadOnly => api::Page::On,
+            UiMode::Full => api::Page::On,
+            UiMode::ReadOnly => api::Page::ReadOnly,
         };
+        let gate = match Gate::open(&engine, &config.auth).await {
+            Ok(gate) => gate,
+            Err(refused) => {
+                // Work may have begun: it goes back before the process ends.
+                engine.shutdown(Duration::ZERO).await?;
+                return Err(refused);
+            }
+        };
+        let terms = Terms { limits, gate, page, redactor };
+        let app = App::new(engine.clone(), at, terms, meter).await?;
         let (close, closed) = oneshot::channel::<()>();
         let closed = async { closed.await.unwrap_or_default() };
-        let listening = tokio::spawn(listen::serve(listener, api::router(app, page), closed));
+        let listening = tokio::spawn(listen::serve(listener, api::router(app), closed));
         tracing::info!(listen = %at, node = %engine.status().node, "ready");
         Ok(Server { engine, at, grace: config.shutdown.grace, close, listening, digesting })
     }
@@ -168,7 +182,7 @@ fn cannot_listen(at: SocketAddr, error: &std::io::Error) -> Error {
 
 /// The guard of handlers' processes, when there are such handlers.
 fn host(config: &Config, url: &str) -> Result<Option<Arc<ExecHost>>> {
-    if config.handlers.is_empty() {
+    if config.handlers.values().all(|handler| handler.exec.is_empty()) {
         return Ok(None);
     }
     let failed = |e: std::io::Error| {
@@ -177,16 +191,4 @@ fn host(config: &Config, url: &str) -> Result<Option<Arc<ExecHost>>> {
     let program = std::env::current_exe().map_err(failed)?;
     let argv = vec![program.display().to_string(), "guard".to_owned()];
     ExecHost::start(argv, owner_of(url)).map(Some).map_err(failed)
-}
-
-fn exec(handler: &HandlerConfig, host: Option<&Arc<ExecHost>>) -> Arc<dyn StepHandler> {
-    let HandlerConfig { exec, timeout, env, .. } = handler.clone();
-    match host {
-        Some(host) => {
-            let spec = ExecSpec { argv: exec, timeout, env };
-            Arc::new(ExecHandler::new(spec, host.clone()))
-        }
-        // Not reached: a host is there as soon as a handler is.
-        None => Arc::new(|_: windlass::StepCall| async { Err(windlass::fatal("no guard")) }),
-    }
 }

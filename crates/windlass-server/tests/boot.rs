@@ -20,9 +20,9 @@ fn configured(dir: &TempDir, text: &str) -> Config {
 }
 
 /// Tells its own name and how it was configured.
-fn named(name: &str, handler: &HandlerConfig) -> Arc<dyn StepHandler> {
+fn named(name: &str, handler: &HandlerConfig) -> windlass::Result<Arc<dyn StepHandler>> {
     let (name, argv) = (name.to_owned(), handler.exec.clone());
-    Arc::new(move |call: StepCall| {
+    Ok(Arc::new(move |call: StepCall| {
         let (name, argv) = (name.clone(), argv.clone());
         async move {
             if argv[0] == "hang" {
@@ -31,7 +31,7 @@ fn named(name: &str, handler: &HandlerConfig) -> Arc<dyn StepHandler> {
             drop(call);
             Ok::<Value, TaskError>(json!({ name: argv }))
         }
-    })
+    }))
 }
 
 async fn start(config: &Config) -> Engine {
@@ -145,6 +145,6 @@ async fn what_does_not_fit_is_refused_before_the_store_is_opened() {
     let mut config = configured(&dir, "");
     config.handlers.insert("x".to_owned(), HandlerConfig::default());
     let error = engine_builder(&config, named).await.unwrap_err();
-    assert!(error.message().contains("handler `x` has no `exec`"), "{error}");
+    assert!(error.message().contains("handler `x` has neither `exec` nor `http`"), "{error}");
     assert!(!dir.path().join("w.db").exists());
 }

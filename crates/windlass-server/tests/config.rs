@@ -172,7 +172,7 @@ fn wrong_variables_are_told_by_name() {
         (
             "WINDLASS_SERVER__LISTEN",
             "0.0.0.0:7450",
-            "`server.listen`: 0.0.0.0:7450 is not a loopback address\nhint: without sign-in Windlass listens on loopback only; put a proxy with sign-in before it",
+            "`server.listen`: 0.0.0.0:7450 is not a loopback address\nhint: without sign-in Windlass listens on loopback only; set auth.mode = \"token\"",
         ),
     ];
     for (name, value, expected) in table {
@@ -215,7 +215,7 @@ fn findings_about_the_whole_have_places_too() {
         world.mistakes(),
         [
             "windlass.toml:2:1: kind `a` names the step `scna`, which has no handler\nhint: did you mean `scan`?",
-            "windlass.toml:3:11: handler `scan` has no `exec`\nhint: argv as an array, never a shell string: exec = [\"python3\", \"scan.py\"]",
+            "windlass.toml:3:11: handler `scan` has neither `exec` nor `http`\nhint: write exec = [\"python3\", \"scan.py\"], or http = \"https://HOST/PATH\"",
         ]
     );
 }
@@ -283,6 +283,52 @@ fn passwords_and_secret_variables_are_not_shown() {
         assert!(!shown.contains("hush") && shown.contains("***"), "{shown}");
     }
     assert!(shown.contains("LANG = \"C\""), "{shown}");
+}
+
+#[test]
+fn what_an_http_handler_sends_is_not_shown() {
+    let mut world = World::new();
+    let secret = "whsec_aHVzaGh1c2hodXNoaHVzaGh1c2hodXNo";
+    world.file("hook.secret", &format!("{secret}\n")).file("key.txt", "hush\r\n");
+    let handler = "http = \"https://example.com/x?sig=hush\"\nsecret_file = \"hook.secret\"\n\
+        headers = { X-Tenant = \"hush\", X-Key_file = \"key.txt\" }";
+    world.file("windlass.toml", &format!("[handlers.a]\n{handler}\n"));
+    let loaded = world.load();
+    let a = &loaded.config.handlers["a"];
+    assert_eq!(a.http.as_ref().unwrap().expose(), "https://example.com/x?sig=hush");
+    assert_eq!(a.secret.as_ref().unwrap().expose(), secret);
+    let sent = ["X-Key", "X-Tenant"].map(|name| (name.to_owned(), "hush".to_owned()));
+    assert_eq!(a.headers, sent.into());
+    let shown = text(&loaded, Origins::Shown);
+    for shown in [&shown, &format!("{loaded:?}"), &json(&loaded, Origins::Hidden).to_string()] {
+        assert!(!shown.contains("hush") && !shown.contains("aHVz"), "{shown}");
+    }
+    for part in ["x?***\"  # windlass.toml:2:1", "secret_file = \"hook.secret\"", "X-Key = \"***\""]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(loaded.warnings.len(), 0, "{:?}", loaded.warnings);
+
+    world.variable("WINDLASS_HANDLERS__A__HTTP", "http://10.0.0.1/hush");
+    let told = world.mistakes();
+    let expected = "WINDLASS_HANDLERS__A__HTTP: handler `a`: `http`: 10.0.0.1 is a private address, \
+        which is refused\nhint: set allow_private = true if it is meant";
+    assert_eq!(told, [expected]);
+    world.variable("WINDLASS_HANDLERS__A__ALLOW_PRIVATE", "true");
+    assert!(world.load().config.handlers["a"].allow_private);
+}
+
+#[test]
+fn a_header_stands_once() {
+    let world = World::new();
+    world.file("key.txt", "hush");
+    let headers = "headers = { X-Key = \"hush\", X-Key_file = \"key.txt\" }";
+    world.file("windlass.toml", &format!("[handlers.a]\nhttp = \"https://x\"\n{headers}\n"));
+    let told = world.mistakes();
+    assert!(told[0].contains("`handlers.a.headers`: `X-Key_file` stands twice"), "{told:?}");
+    let headers = "headers = { X-Key = \"a\", x-key = \"b\" }";
+    world.file("windlass.toml", &format!("[handlers.a]\nhttp = \"https://x\"\n{headers}\n"));
+    assert!(world.mistakes()[0].contains("`x-key` stands twice"), "{:?}", world.mistakes());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::upkeep::batches::preview;
 use crate::wake::Wake;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::{Action, Batch, Order, Preview};
 use windlass_core::clock::Timestamp;
 use windlass_core::control::{Changed, TaskChange};
@@ -257,6 +258,20 @@ impl Engine {
     /// Keeps a value in the store under a name of the caller's own.
     pub async fn put_setting(&self, key: &str, value: Option<Json>) -> Result<()> {
         let setting = Setting::Value { key: key.to_owned(), value };
+        let parts = &self.parts;
+        parts.store.put(setting, Actor::clone(&self.by), parts.now()).await
+    }
+
+    /// Keeps an access token, made by the caller; what it opens is the caller's
+    /// business too.
+    pub async fn create_token(&self, token: AccessToken) -> Result<()> {
+        let parts = &self.parts;
+        parts.store.put(Setting::Token(token), Actor::clone(&self.by), parts.now()).await
+    }
+
+    /// Forgets an access token by its name.
+    pub async fn revoke_token(&self, name: &str) -> Result<()> {
+        let setting = Setting::RevokeToken(name.to_owned());
         let parts = &self.parts;
         parts.store.put(setting, Actor::clone(&self.by), parts.now()).await
     }

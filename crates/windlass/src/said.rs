@@ -121,6 +121,19 @@ impl TaskError {
         self
     }
 
+    /// The same error in other words: `words` is given each text in it.
+    pub fn reworded(mut self, words: impl Fn(&str) -> String) -> Self {
+        match &mut self.said {
+            Said::Error(cause) => {
+                cause.message = words(&cause.message);
+                cause.detail = cause.detail.as_deref().map(&words);
+            }
+            Said::Fail { reason, .. } | Said::Skip(reason) => *reason = words(reason),
+            Said::Snooze(_) | Said::Stop(_) => {}
+        }
+        self
+    }
+
     /// Names the step unless it is named already.
     pub(crate) fn at(mut self, step: &StepRef) -> Self {
         match &mut self.said {

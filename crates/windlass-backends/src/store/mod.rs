@@ -330,6 +330,7 @@ pub(crate) fn check_setting(setting: &Setting) -> Result<()> {
     match setting {
         Setting::Schedule(schedule) => schedule.validate(),
         Setting::Limit(limit) => limit.validate(),
+        Setting::Token(token) => token.validate(),
         Setting::Value { key, .. } if key.is_empty() => {
             Err(Error::invalid("put", "a setting needs a key"))
         }
@@ -346,6 +347,8 @@ pub(crate) fn setting_words(setting: &Setting) -> (&'static str, String) {
         Setting::DeleteSchedule(name) => ("delete", format!("schedule {name}")),
         Setting::Limit(limit) => ("set", format!("limit {}", limit.name)),
         Setting::DeleteLimit(name) => ("delete", format!("limit {name}")),
+        Setting::Token(token) => ("create", format!("token {} ({})", token.name, token.role)),
+        Setting::RevokeToken(name) => ("revoke", format!("token {name}")),
         Setting::Outbox(_) => ("set", "outbox".to_owned()),
     }
 }

@@ -377,6 +377,8 @@ macro_rules! store_cases {
                 values_are_put_read_and_deleted,
                 limits_are_put_read_and_deleted,
                 a_bad_limit_or_schedule_is_refused,
+                tokens_are_put_read_and_revoked,
+                a_bad_or_second_token_is_refused,
                 schedules_are_put_read_and_deleted,
                 a_schedule_keeps_its_place_while_its_times_stay,
                 settings_are_in_the_audit_list,

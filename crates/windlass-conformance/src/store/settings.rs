@@ -5,6 +5,7 @@ use crate::harness::make::{HOUR, MINUTE, json};
 use crate::harness::world::{ann, only};
 use crate::harness::{World, refused_as};
 use std::time::Duration;
+use windlass_core::access::{AccessToken, Role};
 use windlass_core::clock::Timestamp;
 use windlass_core::error::ErrorKind;
 use windlass_core::limits::Limit;
@@ -67,6 +68,57 @@ pub async fn a_bad_limit_or_schedule_is_refused(w: World) {
         refused_as(w.store().put(setting, ann(), w.now()).await, ErrorKind::Invalid);
     }
     w.unchanged_since(&before.0).await;
+}
+
+fn token(name: &str) -> AccessToken {
+    AccessToken {
+        name: name.to_owned(),
+        id: format!("id-{name}"),
+        role: Role::Operator,
+        hash: "c0ffee".to_owned(),
+        created_at: Timestamp::ZERO,
+        expires_at: None,
+    }
+}
+
+pub async fn tokens_are_put_read_and_revoked(w: World) {
+    let read = async || w.store().tokens().await.unwrap();
+    let until = Some(w.at().plus(MINUTE));
+    let short = AccessToken { expires_at: until, role: Role::Worker, ..token("b") };
+    w.put(Setting::Token(short.clone())).await;
+    w.put(Setting::Token(token("a"))).await;
+    assert_eq!(read().await, [token("a"), short]);
+    w.put(Setting::RevokeToken("a".to_owned())).await;
+    assert_eq!(read().await.len(), 1);
+    // An expired one makes way for another of its name.
+    w.advance(HOUR);
+    w.put(Setting::Token(token("b"))).await;
+    assert_eq!(read().await, [token("b")]);
+    let audit = w.store().audit(None, 10).await.unwrap();
+    let told: Vec<_> = audit.iter().map(|row| format!("{} {}", row.action, row.target)).collect();
+    let expected = [
+        "create token b (operator)",
+        "revoke token a",
+        "create token a (operator)",
+        "create token b (worker)",
+    ];
+    assert_eq!(told, expected);
+}
+
+pub async fn a_bad_or_second_token_is_refused(w: World) {
+    w.put(Setting::Token(token("a"))).await;
+    let before = (w.snapshot().await, w.store().tokens().await.unwrap());
+    let again = AccessToken { hash: "other".to_owned(), ..token("a") };
+    let refused = [
+        (Setting::Token(again), ErrorKind::Conflict),
+        (Setting::Token(token("a name")), ErrorKind::Invalid),
+        (Setting::RevokeToken("nobody".to_owned()), ErrorKind::NotFound),
+    ];
+    for (setting, kind) in refused {
+        refused_as(w.store().put(setting, ann(), w.now()).await, kind);
+    }
+    w.unchanged_since(&before.0).await;
+    assert_eq!(w.store().tokens().await.unwrap(), before.1);
 }
 
 pub async fn schedules_are_put_read_and_deleted(w: World) {

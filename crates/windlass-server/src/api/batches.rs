@@ -3,11 +3,12 @@
 //! the process; here an order is read and a batch is shown.
 
 use super::App;
-use super::control::{Caller, acting};
+use super::control::acting;
 use super::input::{Object, Params, parse};
 use super::problem::{Answer, Problem, ProblemBody, ProblemCode};
 use super::submit::small_body;
 use super::tasks::check_limit;
+use crate::access::Caller;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};

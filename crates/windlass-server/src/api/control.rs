@@ -8,23 +8,21 @@ use super::problem::{Answer, ProblemBody};
 use super::submit::small_body;
 use super::tasks::find;
 use super::view::{self, TaskView};
+use crate::access::Caller;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use windlass::{Changed, Engine, Json as JsonText, TaskChange};
 
-pub(super) type Caller = ConnectInfo<SocketAddr>;
-
 /// The engine, whose audit rows name this caller.
 pub(super) fn acting(app: &App, caller: &Caller) -> Engine {
-    app.engine.acting_as("anonymous", caller.0.ip().to_string())
+    app.engine.acting_as(&*caller.who, caller.origin.to_string())
 }
 
 pub(super) fn status_of(changed: Changed) -> StatusCode {
@@ -43,7 +41,7 @@ pub(super) async fn change(
     let id = task_id(id)?;
     let changed = acting(app, caller).change(id, change).await?;
     let task = find(app, &id.to_string()).await?;
-    Ok((status_of(changed), Json(view::task(app, task).await?)).into_response())
+    Ok((status_of(changed), Json(view::task(app, caller, task).await?)).into_response())
 }
 
 macro_rules! verb {
@@ -172,7 +170,7 @@ pub(super) async fn rerun(
     let of = task_id(&id)?;
     let again = acting(&app, &caller).rerun::<serde_json::Value>(of).await?;
     let task = find(&app, &again.id().to_string()).await?;
-    let view = view::task(&app, task).await?;
+    let view = view::task(&app, &caller, task).await?;
     let location = HeaderValue::from_str(&format!("/v1/tasks/{}", view.id));
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     if let Ok(location) = location {

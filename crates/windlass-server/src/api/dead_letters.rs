@@ -3,11 +3,13 @@
 //! cause of an error is found by core; here it is only counted.
 
 use super::App;
-use super::control::{Caller, Requeue, change};
+use super::control::{Requeue, change};
 use super::input::{Object, Params, parse_or_default, task_id};
 use super::problem::{Answer, Problem, ProblemBody};
+use super::sight::Sight;
 use super::submit::small_body;
 use super::tasks::{PAGE_BYTES, check_limit, filter_of};
+use crate::access::Caller;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
@@ -113,19 +115,21 @@ pub(super) struct Group {
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<DeadParams>,
 ) -> Answer<Json<DeadPage>> {
     check_limit(params.limit)?;
     let filter = filter_of(&params.q)?;
     if let Some(GroupBy::Error) = params.group_by {
-        let groups = Some(groups(&app, filter).await?);
+        let groups = Some(groups(&app, &Sight::of(&app, &caller), filter).await?);
         return Ok(Json(DeadPage { items: None, groups, next_cursor: None }));
     }
     let cursor = params.cursor.as_deref();
     let before = cursor.map(|c| app.cursors.read("dead-letters", &params.q, c)).transpose()?;
     let page = whole_page(&app, &filter, before, params.limit).await?;
     let next_cursor = page.next.map(|last| app.cursors.make("dead-letters", &params.q, last));
-    let items = Some(page.items.iter().map(DeadLetter::to_json).collect());
+    let sight = Sight::of(&app, &caller);
+    let items = Some(page.items.iter().map(|letter| sight.dead_letter(letter)).collect());
     Ok(Json(DeadPage { items, groups: None, next_cursor }))
 }
 
@@ -162,20 +166,21 @@ async fn whole_page(
     Ok(whole)
 }
 
-async fn groups(app: &App, filter: Filter) -> Answer<Vec<Group>> {
+async fn groups(app: &App, sight: &Sight, filter: Filter) -> Answer<Vec<Group>> {
     let mut groups: HashMap<String, Group> = HashMap::new();
     let (mut seen, mut before) = (0, None);
     loop {
         let page = page(app, &filter, before, AT_ONCE).await?;
         seen += page.items.len();
         for letter in page.items {
-            let cause = normalise(&letter.message);
+            let message = sight.words(&letter.payload).clean(letter.message);
+            let cause = normalise(&message);
             let group = groups.entry(cause.clone()).or_insert_with(|| Group {
                 cause,
                 count: 0,
                 newest: letter.at,
                 example: letter.id.to_string(),
-                message: letter.message.clone(),
+                message,
             });
             group.count += 1;
             group.newest = group.newest.max(letter.at);
@@ -209,21 +214,23 @@ pub(super) struct ExportParams {
 )]
 pub(super) async fn export(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<ExportParams>,
 ) -> Answer<Response> {
     let filter = filter_of(&params.q)?;
     let first = page(&app, &filter, None, AT_ONCE).await?;
-    let pages = stream::unfold(Some((app, filter, first)), |state| async move {
-        let (app, filter, page) = state?;
+    let sight = Sight::of(&app, &caller);
+    let pages = stream::unfold(Some((app, sight, filter, first)), |state| async move {
+        let (app, sight, filter, page) = state?;
         let mut text = String::new();
         for letter in &page.items {
-            text.push_str(letter.to_json().as_str());
+            text.push_str(sight.dead_letter(letter).as_str());
             text.push('\n');
         }
         let next = match page.next {
             None => None,
             Some(before) => match self::page(&app, &filter, Some(before), AT_ONCE).await {
-                Ok(page) => Some((app, filter, page)),
+                Ok(page) => Some((app, sight, filter, page)),
                 // The status is sent: breaking off is the only way to say it.
                 Err(_) => return Some((Err(std::io::Error::other("the store failed")), None)),
             },
@@ -244,9 +251,10 @@ pub(super) async fn export(
 )]
 pub(super) async fn one(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<JsonText>> {
-    Ok(Json(find(&app, &id).await?.to_json()))
+    Ok(Json(Sight::of(&app, &caller).dead_letter(&find(&app, &id).await?)))
 }
 
 async fn find(app: &App, id: &str) -> Answer<DeadLetter> {

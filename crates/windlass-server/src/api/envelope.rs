@@ -1,14 +1,17 @@
-//! What goes around every request: an id, the check that the caller means this
-//! server and is no foreign web page, the headers of every answer, and the body of
+//! What goes around every request: an id, the gate (who is it, and may they), the
+//! check without sign-in that the caller means this server and is no foreign web page, the headers of every answer, and the body of
 //! problems. It wraps the whole router, so that answers made by the framework itself look like ours.
 
-use super::App;
 use super::problem::{Problem, ProblemCode};
-use axum::extract::{Request, State};
+use super::rights::{check, check_read_only, needed};
+use super::{App, Page};
+use crate::access::Caller;
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tracing::Instrument as _;
 
@@ -42,8 +45,12 @@ pub(super) async fn envelope(
     next: Next,
 ) -> Response {
     let id = RequestId::of(request.headers());
-    let mut response = match trusted(&app, &request) {
-        Ok(()) => {
+    // A body cannot be held while something is waited for.
+    let (mut parts, body) = request.into_parts();
+    let mut response = match admitted(&app, &parts).await {
+        Ok(caller) => {
+            parts.extensions.insert(caller);
+            let request = Request::from_parts(parts, body);
             // Lines of the log about this request carry its id.
             let span = tracing::info_span!("request", request_id = id.0);
             next.run(request).instrument(span).await
@@ -67,14 +74,33 @@ pub(super) async fn envelope(
     response
 }
 
+/// Who sends the request, if it may be sent at all: the right server, a caller
+/// who is known, the role that the route needs.
+async fn admitted(app: &App, request: &Parts) -> Result<Caller, Problem> {
+    if !app.terms.gate.asks() {
+        trusted(app, request)?;
+    }
+    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>();
+    let origin = peer.map_or(app.listen.ip(), |peer| peer.0.ip().to_canonical());
+    let route = request.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let Some(role) = needed(&request.method, route) else { return Ok(Caller::nobody(origin)) };
+    let (headers, now) = (&request.headers, app.engine.now());
+    let caller = app.terms.gate.admit(app.reader(), headers, origin, now).await?;
+    check(&caller, role)?;
+    if app.terms.page == Page::ReadOnly {
+        check_read_only(&request.method, role)?;
+    }
+    Ok(caller)
+}
+
 /// Without sign-in the loopback address is the only wall, and a web page that a
 /// person on this machine looks at can send requests there. Browsers say whose
 /// page it is (`Origin`) and which name led here (`Host`); both must be ours.
-fn trusted(app: &App, request: &Request) -> Result<(), Problem> {
-    let headers = request.headers();
+fn trusted(app: &App, request: &Parts) -> Result<(), Problem> {
+    let headers = &request.headers;
     // HTTP/2 has it in the address, HTTP/1 may have it in both.
     let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let addressed = request.uri().authority().map(|a| a.as_str());
+    let addressed = request.uri.authority().map(|a| a.as_str());
     let mut hosts = named.chain(addressed);
     let Some(host) = hosts.next() else {
         return Err(Problem::new(ProblemCode::Forbidden, "the request names no host"));

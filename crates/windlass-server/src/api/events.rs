@@ -6,7 +6,9 @@ use super::App;
 use super::feed::Client;
 use super::input::{Params, task_id};
 use super::problem::{Answer, Problem, ProblemBody, ProblemCode};
+use super::sight::Sight;
 use super::tasks::{check_limit, filter_of};
+use crate::access::Caller;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -48,8 +50,8 @@ pub(super) struct EventView {
     data: JsonText,
 }
 
-impl From<&Event> for EventView {
-    fn from(event: &Event) -> Self {
+impl EventView {
+    fn seen(event: &Event, sight: &Sight) -> Self {
         EventView {
             id: event.id().to_string(),
             position: event.position.0,
@@ -60,7 +62,7 @@ impl From<&Event> for EventView {
             kind: event.kind.as_ref().map(ToString::to_string),
             queue: event.queue.as_ref().map(ToString::to_string),
             correlation_id: event.correlation_id.as_deref().map(str::to_owned),
-            data: event.data.to_json(),
+            data: sight.json(event.data.to_json()),
         }
     }
 }
@@ -165,25 +167,33 @@ fn position_of(text: &str, field: &str) -> Answer<Position> {
 )]
 pub(super) async fn events(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<EventParams>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     check_limit(params.limit)?;
     let wanted = Wanted::of(&params)?;
+    let sight = Sight::of(&app, &caller);
     let after = params.after.as_deref().map(|a| position_of(a, "?after")).transpose()?;
     let accept = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
     if !accept.contains("text/event-stream") {
         let after = after.unwrap_or(Position::START);
-        return Ok(Json(page(&app, after, &wanted, params.limit).await?).into_response());
+        return Ok(Json(page(&app, &sight, after, &wanted, params.limit).await?).into_response());
     }
     let last = headers.get("last-event-id").and_then(|v| v.to_str().ok()).filter(|v| !v.is_empty());
     let last = last.map(|id| position_of(id, "header Last-Event-ID")).transpose()?;
     let client = app.feed.join(last.or(after)).await?;
     let alive = KeepAlive::new().interval(BEAT).text("alive");
-    Ok(Sse::new(sent(client, wanted)).keep_alive(alive).into_response())
+    Ok(Sse::new(sent(client, wanted, app, caller)).keep_alive(alive).into_response())
 }
 
-async fn page(app: &App, after: Position, wanted: &Wanted, limit: usize) -> Answer<EventPage> {
+async fn page(
+    app: &App,
+    sight: &Sight,
+    after: Position,
+    wanted: &Wanted,
+    limit: usize,
+) -> Answer<EventPage> {
     let (mut items, mut after) = (vec![], after);
     for _ in 0..LOOK_MAX {
         let events = app.reader().events(after, PAGE_MAX).await?;
@@ -194,7 +204,7 @@ async fn page(app: &App, after: Position, wanted: &Wanted, limit: usize) -> Answ
             }
             after = event.position;
             if wanted.wants(event) {
-                items.push(EventView::from(event));
+                items.push(EventView::seen(event, sight));
             }
         }
         if last || items.len() >= limit {
@@ -204,18 +214,33 @@ async fn page(app: &App, after: Position, wanted: &Wanted, limit: usize) -> Answ
     Ok(EventPage { items, next_cursor: after.event_id().to_string() })
 }
 
-fn sent(client: Client, wanted: Wanted) -> impl Stream<Item = Result<Sent, Infallible>> + use<> {
-    let begin = (client, wanted, Vec::<Arc<Event>>::new().into_iter());
-    stream::unfold(begin, |(mut client, wanted, mut page)| async move {
+fn sent(
+    client: Client,
+    wanted: Wanted,
+    app: Arc<App>,
+    caller: Caller,
+) -> impl Stream<Item = Result<Sent, Infallible>> + use<> {
+    let sight = Sight::of(&app, &caller);
+    let eyes = (app, caller, sight);
+    let begin = (client, wanted, eyes, Vec::<Arc<Event>>::new().into_iter());
+    stream::unfold(begin, |(mut client, wanted, eyes, mut page)| async move {
+        let (app, caller, sight) = &eyes;
         loop {
             if let Some(event) = page.find(|event| wanted.wants(event)) {
-                let view = EventView::from(&*event);
+                let view = EventView::seen(&event, sight);
                 let data = serde_json::to_string(&view).unwrap_or_default();
                 let sent = Sent::default().id(view.id).event(view.kind_of).data(data);
-                return Some((Ok(sent), (client, wanted, page)));
+                return Some((Ok(sent), (client, wanted, eyes, page)));
             }
             match client.next().await? {
-                Ok(events) => page = events.into_iter(),
+                Ok(events) => {
+                    // A token may be revoked while its stream is open.
+                    let now = app.engine.now();
+                    if !app.terms.gate.still_admits(app.reader(), caller, now).await {
+                        return None;
+                    }
+                    page = events.into_iter();
+                }
                 // The client comes back with its Last-Event-ID.
                 Err(error) => {
                     tracing::warn!(%error, "a stream of events ends");

@@ -19,10 +19,15 @@ mod overview;
 mod page;
 pub mod problem;
 mod queues;
+pub mod rights;
+mod sight;
 mod submit;
 mod tasks;
+mod tokens;
 pub mod view;
 
+use crate::access::Gate;
+use crate::redact::Redactor;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
@@ -47,7 +52,7 @@ pub struct App {
     pub engine: Engine,
     /// Where this server listens.
     pub listen: SocketAddr,
-    pub limits: Limits,
+    pub terms: Terms,
     pub meter: Meter,
     cursors: cursor::Cursors,
     feed: Arc<Feed>,
@@ -62,6 +67,8 @@ pub struct App {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     On,
+    /// A page that only shows, before an API that takes no changes by hand.
+    ReadOnly,
     Off,
 }
 
@@ -72,11 +79,20 @@ pub struct Limits {
     pub bulk_max: usize,
 }
 
+/// The terms on which requests are answered.
+#[derive(Debug)]
+pub struct Terms {
+    pub limits: Limits,
+    pub gate: Gate,
+    pub page: Page,
+    pub redactor: Redactor,
+}
+
 impl App {
     pub async fn new(
         engine: Engine,
         listen: SocketAddr,
-        limits: Limits,
+        terms: Terms,
         meter: Meter,
     ) -> windlass::Result<Arc<App>> {
         let cursors = cursor::Cursors::of(&engine).await?;
@@ -87,7 +103,7 @@ impl App {
             feed: Feed::of(&engine),
             engine,
             listen,
-            limits,
+            terms,
             meter,
             started: Instant::now(),
             retries,
@@ -118,6 +134,7 @@ impl App {
         (name = "queues", description = "Lanes with their own concurrency and limits"),
         (name = "nodes", description = "Running processes"),
         (name = "events", description = "What happened, live or page by page"),
+        (name = "access", description = "Who may do what"),
         (name = "server", description = "Overviews and health"),
     )
 )]
@@ -161,6 +178,9 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(overview::stats))
         .routes(routes!(overview::kinds))
         .routes(routes!(overview::audit))
+        .routes(routes!(tokens::whoami))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
 }
@@ -173,10 +193,10 @@ pub fn document() -> Document {
 }
 
 /// Everything the server answers.
-pub fn router(app: Arc<App>, page: Page) -> Router {
+pub fn router(app: Arc<App>) -> Router {
     let (routes, _) = described().split_for_parts();
-    let routes = match page {
-        Page::On => routes.route("/", get(page::overview)),
+    let routes = match app.terms.page {
+        Page::On | Page::ReadOnly => routes.route("/", get(page::overview)),
         Page::Off => routes,
     };
     routes

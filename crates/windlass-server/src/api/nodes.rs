@@ -2,11 +2,12 @@
 //! of a change with its next heartbeat; this server's own node at once.
 
 use super::App;
-use super::control::{Caller, acting, status_of};
+use super::control::{acting, status_of};
 use super::input::node_id;
 use super::problem::{Answer, Problem, ProblemBody};
 use super::tasks::Items;
 use super::view::{self, NodeView};
+use crate::access::Caller;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;

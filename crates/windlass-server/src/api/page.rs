@@ -3,7 +3,9 @@
 
 use super::App;
 use super::problem::Answer;
+use super::sight::Sight;
 use super::tasks::{filter_of, page};
+use crate::access::Caller;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -32,9 +34,10 @@ td.n, th.n { text-align: right } code { font-size: .9em } .dim { color: var(--di
 .scroll { overflow-x: auto } .state { margin-right: 1.5rem } p.links a { margin-right: 1.2rem }
 ";
 
-pub(super) async fn overview(State(app): State<Arc<App>>) -> Answer<Response> {
+pub(super) async fn overview(State(app): State<Arc<App>>, caller: Caller) -> Answer<Response> {
     let queues = app.reader().queues().await?;
     let stats = app.reader().stats().await?;
+    let sight = Sight::of(&app, &caller);
     let (tasks, _) = page(&app, &filter_of("")?, None, RECENT).await?;
     let dead = app.engine.dead_letters(Query { limit: RECENT, ..Query::default() }).await?;
     let now = app.engine.now();
@@ -63,8 +66,8 @@ pub(super) async fn overview(State(app): State<Arc<App>>) -> Answer<Response> {
                 }
                 (counts(&stats))
                 (queue_table(&queues))
-                (task_table(&tasks, now))
-                (dead_table(&dead.items, now))
+                (task_table(&tasks, &sight, now))
+                (dead_table(&dead.items, &sight, now))
             }
         }
     };
@@ -123,7 +126,7 @@ fn of(queue: &QueueInfo, states: &[TaskState]) -> u64 {
     states.iter().filter_map(|s| queue.states.get(s)).sum()
 }
 
-fn task_table(tasks: &[Task], now: Timestamp) -> Markup {
+fn task_table(tasks: &[Task], sight: &Sight, now: Timestamp) -> Markup {
     html! {
         h2 { "Newest tasks" }
         @if tasks.is_empty() { p.dim { "None." } } @else {
@@ -136,7 +139,7 @@ fn task_table(tasks: &[Task], now: Timestamp) -> Markup {
                         td class=(task.state().as_str()) { (task.state().as_str()) }
                         td.n { (task.standing.attempt) }
                         td.dim { (ago(task.created_at, now)) }
-                        td.dim { @if let Some(failure) = &task.standing.failure { (short(&failure.error.message)) } }
+                        td.dim { @if let Some(failure) = &task.standing.failure { (short(&sight.words(&task.payload).clean(failure.error.message.clone()))) } }
                     }
                 }
             } }
@@ -144,7 +147,7 @@ fn task_table(tasks: &[Task], now: Timestamp) -> Markup {
     }
 }
 
-fn dead_table(letters: &[DeadLetter], now: Timestamp) -> Markup {
+fn dead_table(letters: &[DeadLetter], sight: &Sight, now: Timestamp) -> Markup {
     html! {
         h2 { "Dead letters" }
         @if letters.is_empty() { p.dim { "None: nothing waits for a person." } } @else {
@@ -155,7 +158,7 @@ fn dead_table(letters: &[DeadLetter], now: Timestamp) -> Markup {
                         td { a href={ "/v1/dead-letters/" (letter.id) } { code { (letter.id) } } }
                         td { (letter.kind) } td { (letter.reason) }
                         td { (letter.step.as_deref().unwrap_or("")) }
-                        td { (short(&letter.message)) }
+                        td { (short(&sight.words(&letter.payload).clean(letter.message.clone()))) }
                         td.dim { (ago(letter.at, now)) }
                     }
                 }

@@ -6,6 +6,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::time::Duration;
 use utoipa::ToSchema;
 use windlass::{Code, Error};
 
@@ -55,6 +56,7 @@ pub enum ProblemCode {
     VersionConflict,
     LeaseLost,
     NotFound,
+    Unauthenticated,
     Forbidden,
     /// The address does not take this method.
     ReadOnly,
@@ -86,6 +88,7 @@ impl ProblemCode {
             P::VersionConflict => ("version-conflict", 409, "Somebody else was faster"),
             P::LeaseLost => ("lease-lost", 409, "The lease has ended"),
             P::NotFound => ("not-found", 404, "There is no such thing"),
+            P::Unauthenticated => ("unauthenticated", 401, "Who are you?"),
             P::Forbidden => ("forbidden", 403, "Not allowed"),
             P::ReadOnly => ("read-only", 405, "This method is not possible here"),
             P::QueueFull => ("queue-full", 429, "The queue is full"),
@@ -119,6 +122,10 @@ impl ProblemCode {
             P::VersionConflict => "read it again and repeat",
             P::LeaseLost => "claim the task again",
             P::NotFound => "look at the list first",
+            P::Unauthenticated => {
+                "send `Authorization: Bearer TOKEN`; an administrator makes tokens with \
+                 `windlass token create`"
+            }
             P::Forbidden => "call the server by its own address, from this machine",
             P::ReadOnly => "the Allow header lists the methods of this address",
             P::QueueFull => "wait until it has drained, or raise its depth_max",
@@ -137,6 +144,8 @@ pub struct Problem {
     detail: String,
     hint: String,
     errors: Vec<FieldError>,
+    /// Seconds to wait before the next try.
+    retry_after: Option<u64>,
 }
 
 pub type Answer<T> = Result<T, Problem>;
@@ -144,7 +153,10 @@ pub type Answer<T> = Result<T, Problem>;
 impl Problem {
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         let (status, hint) = (code.status(), code.hint().to_owned());
-        Problem { code, status, detail: short(detail.into()), hint, errors: vec![] }
+        let retry_after =
+            matches!(code, ProblemCode::QueueFull | ProblemCode::RateLimited).then_some(1);
+        let detail = short(detail.into());
+        Problem { code, status, detail, hint, errors: vec![], retry_after }
     }
 
     /// One field is wrong.
@@ -172,6 +184,12 @@ impl Problem {
     /// The same problem under another status (a body that came too slowly).
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
+        self
+    }
+
+    /// It may go better after this time; told in whole seconds.
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait.as_secs().saturating_add(1));
         self
     }
 
@@ -209,8 +227,12 @@ fn short(mut text: String) -> String {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
-        if matches!(self.code, ProblemCode::QueueFull | ProblemCode::RateLimited) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.code == ProblemCode::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(self);
         response

@@ -3,12 +3,13 @@
 //! engine's; they reach every node through the store.
 
 use super::App;
-use super::control::{Caller, acting};
+use super::control::acting;
 use super::input::{Object, given, parse};
 use super::problem::{Answer, Problem, ProblemBody};
 use super::submit::small_body;
 use super::tasks::Items;
 use super::view::QueueView;
+use crate::access::Caller;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};

@@ -7,6 +7,7 @@ use super::few::{Few, FewTexts};
 use super::input::{self, Object, parse, read};
 use super::problem::{Answer, Problem, ProblemBody};
 use super::view::{self, TaskView};
+use crate::access::{Caller, unadmitted};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -269,8 +270,9 @@ fn trace_of(headers: &HeaderMap) -> Option<&str> {
 )]
 pub(super) async fn submit(State(app): State<Arc<App>>, request: Request) -> Answer<Response> {
     // Taken apart here: an extractor of headers would copy them.
-    let (Parts { headers, .. }, body) = request.into_parts();
-    let text = read(&headers, body, app.limits.body_max).await?;
+    let (Parts { headers, mut extensions, .. }, body) = request.into_parts();
+    let caller: Caller = extensions.remove().ok_or_else(unadmitted)?;
+    let text = read(&headers, body, app.terms.limits.body_max).await?;
     let Object(submission): Object<Submission<'_>> = parse(&text)?;
     let mut words = submission.words(&app, "", trace_of(&headers))?;
     if let Some(key) = text_of(&headers, IDEMPOTENCY_KEY)? {
@@ -282,7 +284,7 @@ pub(super) async fn submit(State(app): State<Arc<App>>, request: Request) -> Ans
         Some(task) => task,
         None => handle.task().await?,
     };
-    let view = view::task(&app, task).await?;
+    let view = view::task(&app, &caller, task).await?;
     answer(&handle, &view)
 }
 
@@ -328,7 +330,7 @@ pub(super) async fn bulk(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Response> {
-    let text = read(&headers, body, app.limits.bulk_max).await?;
+    let text = read(&headers, body, app.terms.limits.bulk_max).await?;
     let Object(bulk): Object<Bulk<'_>> = parse(&text)?;
     let Few(tasks) = bulk.tasks;
     let key = text_of(&headers, IDEMPOTENCY_KEY)?;
@@ -374,5 +376,5 @@ fn hash_of(text: &str) -> u128 {
 
 /// For verbs with an optional body.
 pub(super) async fn small_body(headers: &HeaderMap, body: Body, app: &App) -> Answer<String> {
-    input::read(headers, body, app.limits.body_max).await
+    input::read(headers, body, app.terms.limits.body_max).await
 }

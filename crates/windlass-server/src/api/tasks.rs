@@ -5,7 +5,9 @@
 use super::App;
 use super::input::{Params, task_id};
 use super::problem::{Answer, Problem, ProblemBody, ProblemCode};
+use super::sight::Sight;
 use super::view::{self, AttemptView, CheckpointView, TaskView};
+use crate::access::Caller;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -19,7 +21,7 @@ use windlass::core::filter::Filter;
 use windlass::core::history::{Entry, history as story};
 use windlass::core::store::PAGE_MAX;
 use windlass::core::why::{Seen, why as sentence};
-use windlass::{Query, State as TaskState, Task, TaskId, Timestamp};
+use windlass::{Json as JsonText, Query, State as TaskState, Task, TaskId, Timestamp};
 
 /// Longest time a request may wait for a task's end.
 const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -93,12 +95,13 @@ pub(super) fn check_limit(limit: usize) -> Answer<()> {
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<ListParams>,
 ) -> Answer<Json<TaskPage>> {
     check_limit(params.limit)?;
     let filter = filter_of(&params.q)?;
     if let Some(ending) = &params.ending {
-        let items = ending_with(&app, &filter, ending, params.limit).await?;
+        let items = ending_with(&app, &caller, &filter, ending, params.limit).await?;
         return Ok(Json(TaskPage { items, next_cursor: None, count: None }));
     }
     let cursor = params.cursor.as_deref();
@@ -109,13 +112,13 @@ pub(super) async fn list(
         false => None,
     };
     let next_cursor = next.map(|last| app.cursors.make("tasks", &params.q, last));
-    Ok(Json(TaskPage { items: views(&app, tasks).await?, next_cursor, count }))
+    Ok(Json(TaskPage { items: views(&app, &caller, tasks).await?, next_cursor, count }))
 }
 
-async fn views(app: &App, tasks: Vec<Task>) -> Answer<Vec<TaskView>> {
+async fn views(app: &App, caller: &Caller, tasks: Vec<Task>) -> Answer<Vec<TaskView>> {
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
-        items.push(view::task(app, task).await?);
+        items.push(view::task(app, caller, task).await?);
     }
     Ok(items)
 }
@@ -165,6 +168,7 @@ async fn count(app: &App, filter: Filter) -> Answer<usize> {
 
 async fn ending_with(
     app: &App,
+    caller: &Caller,
     filter: &Filter,
     ending: &str,
     limit: usize,
@@ -188,7 +192,7 @@ async fn ending_with(
         }
     }
     found.truncate(limit);
-    views(app, found).await
+    views(app, caller, found).await
 }
 
 pub(super) async fn find(app: &App, id: &str) -> Answer<Task> {
@@ -218,6 +222,7 @@ pub(super) struct WaitParams {
 )]
 pub(super) async fn one(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
     Params(params): Params<WaitParams>,
 ) -> Answer<Json<TaskView>> {
@@ -234,7 +239,7 @@ pub(super) async fn one(
             task = find(&app, &id).await?;
         }
     }
-    Ok(Json(view::task(&app, task).await?))
+    Ok(Json(view::task(&app, &caller, task).await?))
 }
 
 /// Gives a task's result
@@ -250,18 +255,21 @@ pub(super) async fn one(
 )]
 pub(super) async fn result(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Response> {
     let task = find(&app, &id).await?;
     match task.state() {
         TaskState::Completed | TaskState::CompletedWithErrors => {
-            let text = task.standing.result.as_ref().map_or("null", |json| json.as_str());
+            let result = task.standing.result.clone().unwrap_or(JsonText::trusted("null"));
+            let shown = Sight::of(&app, &caller).json(result);
             let json = [(header::CONTENT_TYPE, "application/json")];
-            Ok((json, text.to_owned()).into_response())
+            Ok((json, shown.as_str().to_owned()).into_response())
         }
         state if state.is_ended() => {
             let failure = task.standing.failure.as_ref();
             let why = failure.map_or_else(String::new, |f| format!(": {}", f.error.message));
+            let why = Sight::of(&app, &caller).words(&task.payload).clean(why);
             let problem =
                 Problem::new(ProblemCode::StateConflict, format!("{} is {state}{why}", task.id));
             Err(problem.hint("a failed or cancelled task has no result; requeue it to try again"))
@@ -290,6 +298,7 @@ pub(super) struct NotYet {
 )]
 pub(super) async fn checkpoint(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<CheckpointView>> {
     let task = find(&app, &id).await?;
@@ -298,7 +307,8 @@ pub(super) async fn checkpoint(
         Problem::not_found(format!("{} has no checkpoint: it is {}", task.id, task.state()))
             .hint("the steps of ended runs are in /attempts")
     };
-    Ok(Json(view::checkpoint(&found.ok_or_else(none)?)?))
+    let view = view::checkpoint(&found.ok_or_else(none)?)?;
+    Ok(Json(Sight::of(&app, &caller).checkpoint(view, &task)))
 }
 
 /// A whole list.
@@ -323,11 +333,14 @@ impl<T> Items<T> {
 )]
 pub(super) async fn attempts(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<Items<AttemptView>>> {
     let task = find(&app, &id).await?;
     let attempts = app.reader().attempts(task.id).await?;
-    Ok(Items::of(attempts.iter().map(AttemptView::from)))
+    let sight = Sight::of(&app, &caller);
+    let words = sight.words(&task.payload);
+    Ok(Items::of(attempts.iter().map(|attempt| sight.attempt(attempt.into(), &words))))
 }
 
 /// Tells the story of a task, oldest first
@@ -340,11 +353,16 @@ pub(super) async fn attempts(
 )]
 pub(super) async fn history(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<Items<Entry>>> {
     let task = find(&app, &id).await?;
     let attempts = app.reader().attempts(task.id).await?;
-    Ok(Items::of(story(&task, &attempts)))
+    let words = Sight::of(&app, &caller).words(&task.payload);
+    Ok(Items::of(story(&task, &attempts).into_iter().map(|mut entry: Entry| {
+        entry.message = entry.message.map(|text| words.clean(text));
+        entry
+    })))
 }
 
 /// The end of what a handler wrote to its stderr in one try of a step.
@@ -371,18 +389,20 @@ pub(super) struct LogView {
 )]
 pub(super) async fn logs(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<Items<LogView>>> {
     let task = find(&app, &id).await?;
     let attempts = app.reader().attempts(task.id).await?;
     let steps = attempts.into_iter().flat_map(|a| a.steps);
+    let words = Sight::of(&app, &caller).words(&task.payload);
     Ok(Items::of(steps.filter_map(|entry| {
         Some(LogView {
             run: entry.run,
             attempt: entry.attempt,
             outcome: entry.record.outcome.into(),
             at: entry.at,
-            text: entry.record.log?,
+            text: words.clean(entry.record.log?),
             step: entry.record.name,
         })
     })))

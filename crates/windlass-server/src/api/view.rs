@@ -4,6 +4,8 @@
 
 use super::App;
 use super::problem::Answer;
+use super::sight::Sight;
+use crate::access::Caller;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -198,7 +200,11 @@ impl From<&WaitingOn> for WaitingView {
 }
 
 /// A task with what its plan and its checkpoint add.
-pub(super) async fn task(app: &App, task: Task) -> Answer<TaskView> {
+pub(super) async fn task(app: &App, caller: &Caller, task: Task) -> Answer<TaskView> {
+    Ok(Sight::of(app, caller).task(whole_task(app, task).await?))
+}
+
+async fn whole_task(app: &App, task: Task) -> Answer<TaskView> {
     let steps = app.engine.plan_of(&task).unwrap_or_default();
     let (next_step, context) = advance(app, &task, &steps).await?;
     let standing = &task.standing;

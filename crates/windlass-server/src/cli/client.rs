@@ -63,6 +63,10 @@ impl Call {
         Call::new(Method::PATCH, path, Repeat::Safe)
     }
 
+    pub(crate) fn delete(path: &[&str]) -> Self {
+        Call::new(Method::DELETE, path, Repeat::Never)
+    }
+
     pub(crate) fn query(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.query.push((key, value.into()));
         self
@@ -318,7 +322,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// Hints are written for users of HTTP; here the same is a command.
 fn in_commands(hint: &str) -> String {
-    const SAID: [(&str, &str); 8] = [
+    const SAID: [(&str, &str); 9] = [
         ("GET /v1/tasks", "`windlass task list`"),
         ("GET /v1/queues", "`windlass queue list`"),
         ("GET /v1/nodes", "`windlass node list`"),
@@ -326,6 +330,10 @@ fn in_commands(hint: &str) -> String {
         ("GET /v1/batches", "`windlass batch list`"),
         ("GET /v1/audit", "`windlass audit list`"),
         ("GET the resource", "`windlass task show` or `windlass queue show`"),
+        (
+            "send `Authorization: Bearer TOKEN`",
+            "put a token into WINDLASS_TOKEN, or pass --token-file",
+        ),
         ("correct the fields named in errors", "correct what is named above"),
     ];
     SAID.iter().fold(hint.to_owned(), |hint, (http, command)| hint.replace(http, command))

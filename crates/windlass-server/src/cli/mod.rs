@@ -37,6 +37,7 @@ mod submit;
 mod task;
 mod task_page;
 mod times;
+mod token;
 mod words;
 
 pub use failure::{Exit, Failure};
@@ -103,6 +104,9 @@ enum Command {
     /// Who changed what
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Who may use the server
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Print a completion script for a shell
     Completion(about::CompletionArgs),
     /// Print the version
@@ -194,6 +198,7 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Config(args) => config::command(&args, global),
         Command::Doctor => doctor::run(global).await,
         Command::Audit(command) => audit::run(command, global).await,
+        Command::Token(command) => token::run(command, global).await,
         Command::Completion(args) => about::completion(&args, global),
         Command::Version => about::version(global),
         // Answered before.
@@ -271,6 +276,9 @@ mod tests {
             "windlass node drain n -y",
             "windlass event tail queue:q --type task.*",
             "windlass audit list -n 5",
+            "windlass token create ci --role submitter --expires 90d --tokens-file f",
+            "windlass token list",
+            "windlass token revoke ci -y",
             "windlass completion fish",
             "windlass bench --tasks 100k --payload 200 --backlog 5 --steps 2 --rate 10",
         ] {

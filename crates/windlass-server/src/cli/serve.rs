@@ -80,6 +80,7 @@ pub(super) fn failed(error: Error) -> Failure {
     let exit = match error.code() {
         Code::InvalidFields | Code::Unsupported => Exit::Usage,
         Code::StateConflict => Exit::Conflict,
+        Code::NotFound => Exit::NotFound,
         _ => Exit::Failed,
     };
     match text.rsplit_once("; ") {

@@ -3,7 +3,8 @@
 //! when they were read. Findings name keys; `layers.rs` knows where those are.
 
 use super::suggest::nearest;
-use super::{AuthMode, Config, HandlerConfig, KindConfig, Role};
+use super::{AuthMode, Config, HandlerConfig, KindConfig, Role, SecretUrl};
+use crate::outbound::{Reach, Target};
 use std::path::Path;
 use std::time::Duration;
 use windlass_core::task::STEPS_MAX;
@@ -47,9 +48,15 @@ impl Config {
     fn check_server(&self, found: &mut Findings) {
         let listen = self.server.listen.0;
         if self.auth.mode == AuthMode::Off && !listen.ip().is_loopback() {
-            let hint = "without sign-in Windlass listens on loopback only; put a proxy with sign-in before it";
+            let hint =
+                "without sign-in Windlass listens on loopback only; set auth.mode = \"token\"";
             let message = format!("`server.listen`: {listen} is not a loopback address");
             found.errors.push(finding(&["server", "listen"], message, hint));
+        }
+        if self.auth.mode == AuthMode::Token && !listen.ip().is_loopback() {
+            let message = format!("tokens travel to {listen} in the clear");
+            let hint = "set server.tls_cert and server.tls_key, or let a proxy with TLS come first";
+            found.warnings.push(finding(&["server", "listen"], message, hint));
         }
         let scheme = self.store.url.scheme();
         if self.role != Role::All && matches!(scheme, "sqlite" | "memory") {
@@ -132,12 +139,38 @@ impl Config {
 }
 
 fn check_handler(name: &str, handler: &HandlerConfig, found: &mut Findings) {
-    let Some(program) = handler.exec.first() else {
-        let message = format!("handler `{name}` has no `exec`");
-        let hint = "argv as an array, never a shell string: exec = [\"python3\", \"scan.py\"]";
-        found.errors.push(finding(&["handlers", name], message, hint));
-        return;
-    };
+    match (handler.exec.first(), &handler.http) {
+        (Some(program), None) => check_exec(name, handler, program, found),
+        (None, Some(url)) => check_http(name, handler, url, found),
+        (None, None) => {
+            let message = format!("handler `{name}` has neither `exec` nor `http`");
+            let hint = "write exec = [\"python3\", \"scan.py\"], or http = \"https://HOST/PATH\"";
+            found.errors.push(finding(&["handlers", name], message, hint));
+        }
+        (Some(_), Some(_)) => {
+            let message = format!("handler `{name}` has both `exec` and `http`");
+            let hint = "remove one of them";
+            found.errors.push(finding(&["handlers", name, "http"], message, hint));
+        }
+    }
+}
+
+/// Keys that mean nothing for this sort of handler; nothing is ignored silently.
+fn misplaced(name: &str, sort: &str, keys: &[(&str, bool)], found: &mut Findings) {
+    for (key, _) in keys.iter().filter(|(_, is_set)| *is_set) {
+        let message = format!("handler `{name}` is `{sort}`, for which `{key}` means nothing");
+        found.errors.push(finding(&["handlers", name, key], message, "remove it"));
+    }
+}
+
+fn check_exec(name: &str, handler: &HandlerConfig, program: &str, found: &mut Findings) {
+    let HandlerConfig { allow_private, secret, headers, .. } = handler;
+    let http_only = [
+        ("allow_private", *allow_private),
+        ("secret", secret.is_some()),
+        ("headers", !headers.is_empty()),
+    ];
+    misplaced(name, "exec", &http_only, found);
     let process_path = std::env::var("PATH").unwrap_or_default();
     let path = handler.env.get("PATH").unwrap_or(&process_path);
     if !can_run(program, path) {
@@ -147,6 +180,23 @@ fn check_handler(name: &str, handler: &HandlerConfig, found: &mut Findings) {
             false => "it was looked for in the folders of PATH",
         };
         found.warnings.push(finding(&["handlers", name, "exec"], message, hint));
+    }
+}
+
+fn check_http(name: &str, handler: &HandlerConfig, url: &SecretUrl, found: &mut Findings) {
+    misplaced(name, "http", &[("env", !handler.env.is_empty())], found);
+    let key = ["handlers", name, "http"];
+    let checked = Target::parse(url.expose()).and_then(|target| {
+        target.check(Reach::of(handler.allow_private)).map_err(|refused| refused.to_string())
+    });
+    if let Err(why) = checked {
+        let (message, hint) = why.rsplit_once("; ").unwrap_or((&why, "write https://HOST/PATH"));
+        found.errors.push(finding(&key, format!("handler `{name}`: `http`: {message}"), hint));
+    }
+    if handler.secret.is_none() {
+        let message = format!("handler `{name}` has no `secret`, so its requests are not signed");
+        let hint = "with secret_file the receiver can tell who calls";
+        found.warnings.push(finding(&key, message, hint));
     }
 }
 
@@ -204,7 +254,7 @@ mod tests {
             let found = told(|c| c.server.listen = Listen::parse(address).unwrap());
             assert_eq!(found.errors.is_empty(), fits, "{address}");
             let hint = found.errors.first().map(|e| e.hint.clone()).unwrap_or_default();
-            assert!(fits || hint.contains("put a proxy with sign-in before it"), "{hint}");
+            assert!(fits || hint.contains("auth.mode"), "{hint}");
         }
     }
 
@@ -221,10 +271,60 @@ mod tests {
         let expected = [
             ("kinds.a.steps".to_owned(), "kind `a` names the step `scna`, which has no handler"),
             ("kinds.b".to_owned(), "kind `b` has neither `steps` nor a handler of its name"),
-            ("handlers.empty".to_owned(), "handler `empty` has no `exec`"),
+            ("handlers.empty".to_owned(), "handler `empty` has neither `exec` nor `http`"),
         ];
         assert_eq!(told, expected);
         assert_eq!(found.errors[0].hint, "did you mean `scan`?");
+    }
+
+    fn asks(url: &str) -> HandlerConfig {
+        let secret = Some(super::super::Secret::new("whsec_x"));
+        let http = Some(SecretUrl::new(url));
+        HandlerConfig { http, secret, ..HandlerConfig::default() }
+    }
+
+    fn told_of(handler: HandlerConfig) -> Findings {
+        told(|c| drop(c.handlers.insert("a".to_owned(), handler)))
+    }
+
+    #[test]
+    fn a_handler_is_a_program_or_a_server() {
+        assert_eq!(told_of(asks("https://example.com/x")), Findings::default());
+        let both = HandlerConfig { exec: vec!["sh".to_owned()], ..asks("https://example.com") };
+        assert_eq!(told_of(both).errors[0].message, "handler `a` has both `exec` and `http`");
+        let unsigned = HandlerConfig { secret: None, ..asks("https://example.com") };
+        let found = told_of(unsigned);
+        assert!(found.errors.is_empty() && found.warnings[0].message.contains("not signed"));
+        let strange = HandlerConfig {
+            env: [("A".to_owned(), "b".to_owned())].into(),
+            ..asks("https://example.com")
+        };
+        assert_eq!(told_of(strange).errors[0].key.join("."), "handlers.a.env");
+        let strange = HandlerConfig {
+            http: None,
+            allow_private: true,
+            headers: [("A".to_owned(), "b".to_owned())].into(),
+            ..HandlerConfig { exec: vec!["sh".to_owned()], ..asks("") }
+        };
+        let keys: Vec<String> =
+            told_of(strange).errors.iter().map(|error| error.key.join(".")).collect();
+        let expected =
+            ["allow_private", "secret", "headers"].map(|key| format!("handlers.a.{key}"));
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn private_addresses_are_refused_before_the_start() {
+        for url in ["http://127.0.0.1:3000/x?k=hunter2", "http://[::1]/", "http://localhost:80/"] {
+            let error = told_of(asks(url)).errors.remove(0);
+            assert!(error.message.contains("a loopback address, which is refused"), "{error:?}");
+            assert_eq!(error.hint, "set allow_private = true if it is meant");
+            assert!(!error.message.contains("hunter2"), "{error:?}");
+            let allowed = HandlerConfig { allow_private: true, ..asks(url) };
+            assert_eq!(told_of(allowed), Findings::default());
+        }
+        let metadata = HandlerConfig { allow_private: true, ..asks("http://169.254.169.254/x") };
+        assert!(told_of(metadata).errors[0].message.contains("always refused"));
     }
 
     #[test]

@@ -85,6 +85,8 @@ choices! {
     AuthMode {
         #[default]
         Off = "off",
+        /// Every request shows a token.
+        Token = "token",
     }
 }
 

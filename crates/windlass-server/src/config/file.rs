@@ -4,7 +4,7 @@
 
 use super::locate::{Origin, Problem, Source, dotted};
 use super::schema::{self, Found, Key, Support, look};
-use super::shape::plain;
+use super::shape::{Shape, plain};
 use super::suggest::nearest;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -159,11 +159,62 @@ impl Reading<'_> {
             }
             return;
         }
-        match known.shape.check(value) {
+        let Some(value) = self.with_files(known, &path, value) else { return };
+        match known.shape.check(&value) {
             Ok(value) => self.set(path, value, at, None),
             Err(wrong) => {
                 let message = format!("`{}`: {}", dotted(&path), wrong.message);
                 self.mistake(wrong.at, message, wrong.hint);
+            }
+        }
+    }
+
+    /// Headers with what their `NAME_file` forms name; any other value as it is.
+    fn with_files<'v>(
+        &mut self,
+        known: &Key,
+        path: &[String],
+        value: &Spanned<DeValue<'v>>,
+    ) -> Option<Spanned<DeValue<'v>>> {
+        let (Shape::Headers, DeValue::Table(table)) = (known.shape, value.get_ref()) else {
+            return Some(value.clone());
+        };
+        let mut read = DeTable::new();
+        for (name, item) in table {
+            let (bare, item) = match name.get_ref().strip_suffix("_file") {
+                Some(bare) => {
+                    let written = format!("{}.{}", dotted(path), name.get_ref());
+                    let content = self.content(&written, item)?;
+                    let text = DeValue::String(content.into());
+                    (bare.to_owned().into(), Spanned::new(item.span(), text))
+                }
+                None => (name.get_ref().clone(), item.clone()),
+            };
+            if read.insert(Spanned::new(name.span(), bare), item).is_some() {
+                let message = format!("`{}`: `{}` stands twice", dotted(path), name.get_ref());
+                self.mistake(name.span().start, message, "remove one of them");
+                return None;
+            }
+        }
+        Some(Spanned::new(value.span(), DeValue::Table(read)))
+    }
+
+    /// What the file that is named holds, without the end of its line.
+    fn content(&mut self, written: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let at = value.span().start;
+        let Some(file) = value.get_ref().as_str().filter(|file| !file.is_empty()) else {
+            self.mistake(at, format!("`{written}`: must name a file"), "write its path");
+            return None;
+        };
+        match std::fs::read_to_string(self.dir.join(file)) {
+            Ok(content) => {
+                let content = content.strip_suffix('\n').unwrap_or(&content);
+                Some(content.strip_suffix('\r').unwrap_or(content).to_owned())
+            }
+            Err(error) => {
+                let hint = "the path is relative to the working directory of the process";
+                self.mistake(at, format!("`{written}`: cannot read {file}: {error}"), hint);
+                None
             }
         }
     }
@@ -179,23 +230,8 @@ impl Reading<'_> {
         let written = dotted(&path);
         path.pop();
         path.push(known.name().to_owned());
-        let Some(file) = value.get_ref().as_str().filter(|file| !file.is_empty()) else {
-            return self.mistake(
-                value.span().start,
-                format!("`{written}`: must name a file"),
-                "write its path",
-            );
-        };
-        let content = match std::fs::read_to_string(self.dir.join(file)) {
-            Ok(content) => content,
-            Err(error) => {
-                let hint = "the path is relative to the working directory of the process";
-                let message = format!("`{written}`: cannot read {file}: {error}");
-                return self.mistake(value.span().start, message, hint.to_owned());
-            }
-        };
-        let content = content.strip_suffix('\n').unwrap_or(&content);
-        let content = content.strip_suffix('\r').unwrap_or(content);
+        let Some(content) = self.content(&written, value) else { return };
+        let file = value.get_ref().as_str().unwrap_or_default();
         let spanned = Spanned::new(value.span(), DeValue::String(content.into()));
         match known.shape.check(&spanned) {
             Ok(value) => self.set(path, value, at, Some(PathBuf::from(file))),
@@ -334,6 +370,47 @@ mod tests {
     }
 
     #[test]
+    fn wrong_values_of_http_handlers_are_told_without_being_quoted() {
+        let table = [
+            (
+                "[handlers.a]\nhttp = \"ftp://x/secret\"",
+                "w.toml:2:8: `handlers.a.http`: `ftp:` is not known here hint: use https:// or http://",
+            ),
+            (
+                "[handlers.a]\nhttp = \"https://me:secret@x/\"",
+                "w.toml:2:8: `handlers.a.http`: holds a user or a password hint: send them in a header instead",
+            ),
+            (
+                "[handlers.a]\nhttp = [\"https://x\"]",
+                "w.toml:2:8: `handlers.a.http`: must be a string, not an array hint: write \"https://HOST/PATH\"",
+            ),
+            (
+                "[handlers.a]\nallow_private = \"yes\"",
+                "w.toml:2:17: `handlers.a.allow_private`: must be true or false, not a string hint: write it without quotes",
+            ),
+            (
+                "[handlers.a]\nsecret = \"hunter2\"",
+                "w.toml:2:10: `handlers.a.secret`: does not begin with `whsec_` hint: write whsec_ and the base64 of 24 to 64 random bytes, made by: echo whsec_$(openssl rand -base64 32)",
+            ),
+            (
+                "[handlers.a]\nheaders = { Host = \"x\" }",
+                "w.toml:2:20: `handlers.a.headers`: `Host` is set by Windlass hint: remove it",
+            ),
+            (
+                "[handlers.a]\nheaders = { X-Key_file = \"no-such-file\" }",
+                "w.toml:2:26: `handlers.a.headers.X-Key_file`: cannot read no-such-file: No such file or directory (os error 2) hint: the path is relative to the working directory of the process",
+            ),
+            (
+                "[handlers.a]\nheaders = \"X-Key: 1\"",
+                "w.toml:2:11: `handlers.a.headers`: must be a table of strings hint: write { Authorization_file = \"token.txt\" }",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(told(text), [expected], "{text}");
+        }
+    }
+
+    #[test]
     fn urls_are_known_or_refused() {
         for (table, url) in [
             ("redis", "host"),
@@ -374,9 +451,7 @@ mod tests {
             "[streams.x]\ntopic = \"x\"",
             "[kinds.a]\nlimit = { name = \"x\" }",
             "[kinds.a]\ncluster_concurrency = 1",
-            "[handlers.a]\nhttp = \"http://x\"",
             "[handlers.a]\nundo = \"b\"",
-            "[handlers.a]\nallow_private = true",
             "[inputs]\nroots = [\"x\"]",
             "[transport]\nurl = \"kafka://x\"",
             "[transport]\nurl = \"amqp://x\"",
@@ -386,8 +461,6 @@ mod tests {
             "[store]\nurl = \"postgres://u:pw@x\"",
             "[store]\nurl = \"postgresql://u:pw@x\"",
             "[store]\nurl = \"mysql://u:pw@x\"",
-            "[auth]\nmode = \"token\"",
-            "[auth]\ntokens_file = \"x\"",
         ] {
             let lines = told(text);
             assert!(

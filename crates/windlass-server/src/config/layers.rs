@@ -280,4 +280,12 @@ fn hide(config: &mut Config, origins: &BTreeMap<Vec<String>, Given>) {
             url.hide();
         }
     }
+    for (name, handler) in &mut config.handlers {
+        let path = vec!["handlers".to_owned(), name.clone(), "http".to_owned()];
+        if let Some(url) = &mut handler.http
+            && origins.get(&path).is_some_and(|given| given.secret.is_some())
+        {
+            url.hide();
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub use flags::{FileFlags, Role};
 pub use layers::{Loaded, Surroundings, load};
 pub use locate::{ConfigError, Origin, Problem};
 pub use show::{Origins, default_text, json, text};
-pub use values::{Deadline, Listen, SecretUrl, Size, redact};
+pub use values::{Deadline, Listen, RateLimit, Secret, SecretUrl, Size, redact};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ use std::fmt;
 use std::time::Duration;
 use windlass::{Exponential, QUEUE_SLOTS, Settings};
 use windlass_core::clock::duration_text;
+use windlass_core::limits::Rate;
 use windlass_core::store::Retention;
 
 /// Everything that can be set, with its value.
@@ -50,6 +51,7 @@ pub struct Config {
     pub kinds: BTreeMap<String, KindConfig>,
     pub handlers: BTreeMap<String, HandlerConfig>,
     pub auth: AuthConfig,
+    pub redact: RedactConfig,
     pub ui: UiConfig,
     /// What this process does; only a flag says so.
     #[serde(skip)]
@@ -262,7 +264,8 @@ pub struct KindConfig {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HandlerConfig {
-    /// Program and arguments.
+    /// Program and arguments; empty when it is `http`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exec: Vec<String>,
     /// The kind's step timeout when absent.
     #[serde(skip_serializing_if = "Option::is_none", with = "duration_text::optional")]
@@ -270,6 +273,23 @@ pub struct HandlerConfig {
     /// All the environment it gets, beside PATH and WINDLASS_*.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "show::shown_env")]
     pub env: BTreeMap<String, String>,
+    /// Where each try is posted to.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "show::shown_http")]
+    pub http: Option<SecretUrl>,
+    /// Whether that may be loopback or a private address.
+    #[serde(skip_serializing_if = "is_false")]
+    pub allow_private: bool,
+    /// Signs what is posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+    /// Sent with each request.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "show::shown_headers")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Serde wants a reference.
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl fmt::Debug for HandlerConfig {
@@ -278,14 +298,40 @@ impl fmt::Debug for HandlerConfig {
             .field("exec", &self.exec)
             .field("timeout", &self.timeout)
             .field("env", &show::env(&self.env))
+            .field("http", &self.http.as_ref().map(show::http))
+            .field("allow_private", &self.allow_private)
+            .field("secret", &self.secret)
+            .field("headers", &show::headers(&self.headers))
             .finish()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthConfig {
+    pub mode: AuthMode,
+    /// Where hashes of tokens are; the store has some too.
+    pub tokens_file: String,
+    /// Requests of one token.
+    pub rate: RateLimit,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        let rate = Rate { count: 5000, per: Duration::from_secs(1) };
+        AuthConfig {
+            mode: AuthMode::Off,
+            tokens_file: "tokens.toml".to_owned(),
+            rate: RateLimit(Some(rate)),
+        }
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AuthConfig {
-    pub mode: AuthMode,
+pub struct RedactConfig {
+    /// Fields whose values only operators see.
+    pub fields: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

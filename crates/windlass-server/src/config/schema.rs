@@ -3,7 +3,7 @@
 //! showing and the environment all go by this one list. What a value means is in
 //! `Config`; a test keeps the two equal.
 
-use super::choices::{OnMismatch, Pool, UiMode, UnknownErrors, UnknownKinds};
+use super::choices::{AuthMode, OnMismatch, Pool, UiMode, UnknownErrors, UnknownKinds};
 use super::shape::Shape;
 use windlass::{Exponential, SLOTS_MAX};
 use windlass_core::store::CLAIM_MAX;
@@ -103,13 +103,17 @@ pub(super) const KEYS: &[Key] = &[
     key("handlers.*.timeout", Shape::TIMEOUT),
     key("handlers.*.env", Shape::Env),
     later("handlers.*.undo", "\"\""),
-    later("handlers.*.http", "\"\""),
-    later("handlers.*.allow_private", "false"),
+    key("handlers.*.http", Shape::HttpUrl),
+    key("handlers.*.allow_private", Shape::Flag),
+    key("handlers.*.secret", Shape::SigningSecret),
+    key("handlers.*.headers", Shape::Headers),
     later("inputs.max_size", "\"1GiB\""),
     later("inputs.allow_private", "false"),
     later("inputs.roots", "[]"),
-    key("auth.mode", Shape::Choice { now: &["off"], soon: &["token"] }),
-    later("auth.tokens_file", "\"tokens.toml\""),
+    key("auth.mode", Shape::choice(AuthMode::WORDS)),
+    key("auth.tokens_file", Shape::Text),
+    key("auth.rate", Shape::Rate),
+    key("redact.fields", Shape::Fields),
     key("ui.mode", Shape::choice(UiMode::WORDS)),
 ];
 

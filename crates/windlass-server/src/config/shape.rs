@@ -3,13 +3,19 @@
 //! Messages never hold a URL or a variable's value: those may be secrets.
 
 use super::suggest::nearest;
-use super::values::{Deadline, Listen, Size};
+use super::values::{Deadline, Listen, RateLimit, Size};
+use crate::handlers::own_header;
+use crate::outbound::{SigningSecret, Target};
+use crate::redact::Field;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 use windlass::Exponential;
 use windlass_core::clock::{check_duration, format_duration, parse_duration};
 use windlass_core::task::QueueName;
+
+/// Headers that one handler may add.
+const HEADERS_MAX: usize = 32;
 
 /// What a value looks like.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +35,8 @@ pub(super) enum Shape {
         least_ms: u64,
     },
     Deadline,
+    /// So many per unit of time, or `none`.
+    Rate,
     Size,
     /// A whole number between two.
     Whole(i64, i64),
@@ -37,7 +45,16 @@ pub(super) enum Shape {
     Argv,
     Name,
     Names,
+    /// Fields of JSON documents, `card.number`.
+    Fields,
     Env,
+    /// Where a request may go.
+    HttpUrl,
+    SigningSecret,
+    /// Headers of a request; `NAME_file` is in a file.
+    Headers,
+    /// True or false.
+    Flag,
     /// For keys that only accept their default.
     Anything,
 }
@@ -84,13 +101,19 @@ impl Shape {
             | Shape::Choice { .. }
             | Shape::Duration { .. }
             | Shape::Deadline
+            | Shape::Rate
             | Shape::Size
+            | Shape::HttpUrl
+            | Shape::SigningSecret
             | Shape::Name => true,
             Shape::Whole(..)
             | Shape::Retry(_)
             | Shape::Argv
             | Shape::Names
+            | Shape::Fields
             | Shape::Env
+            | Shape::Headers
+            | Shape::Flag
             | Shape::Anything => false,
         }
     }
@@ -102,6 +125,8 @@ impl Shape {
             Shape::Url { .. } => "a URL that this version knows",
             Shape::Duration { .. } | Shape::Deadline => "a duration",
             Shape::Size => "a size",
+            Shape::HttpUrl => "an http:// or https:// URL",
+            Shape::SigningSecret => "`whsec_` and the base64 of 24 to 64 bytes",
             _ => "a value of this key",
         }
     }
@@ -114,7 +139,10 @@ impl Shape {
             Shape::Retry(base) => return retry(value, *base),
             Shape::Argv => return argv(value),
             Shape::Names => return names(value),
+            Shape::Fields => return fields(value),
             Shape::Env => return env(value),
+            Shape::Headers => return headers(value),
+            Shape::Flag => return flag(value),
             // A number of bytes needs no unit.
             Shape::Size if value.get_ref().is_integer() => {
                 return whole(value, 1, i64::MAX).map(toml::Value::from);
@@ -131,8 +159,10 @@ impl Shape {
     fn example(&self) -> &'static str {
         match self {
             Shape::Duration { .. } | Shape::Deadline => "write \"30s\" or \"5m\"",
+            Shape::Rate => "write \"1000/s\" or \"none\"",
             Shape::Size => "write \"16MiB\" or a number of bytes",
             Shape::Address => "write \"127.0.0.1:7450\"",
+            Shape::HttpUrl => "write \"https://HOST/PATH\"",
             _ => "write it in quotes",
         }
     }
@@ -146,6 +176,7 @@ impl Shape {
                 Some(_) => duration(text, 1).map_err(plainly),
                 None => Ok(()),
             },
+            Shape::Rate => RateLimit::parse(text).map(drop).map_err(plainly),
             Shape::Size => match Size::parse(text).map_err(plainly)?.as_u64() {
                 0 => Err(plainly("0 bytes leave room for nothing; write 1 or more".to_owned())),
                 _ => Ok(()),
@@ -153,6 +184,8 @@ impl Shape {
             Shape::Name => QueueName::new(text).map(drop).map_err(|e| plainly(e.message().into())),
             Shape::Choice { now, soon } => choice(text, now, soon),
             Shape::Url { now, soon } => url(text, now, soon),
+            Shape::HttpUrl => Target::parse(text).map(drop).map_err(plainly),
+            Shape::SigningSecret => SigningSecret::parse(text).map(drop).map_err(plainly),
             _ if text.is_empty() => Err(plainly("is empty; write one letter or more".to_owned())),
             _ => Ok(()),
         }
@@ -286,6 +319,22 @@ fn names(value: &Written<'_>) -> Checked<toml::Value> {
     Ok(names.into())
 }
 
+fn fields(value: &Written<'_>) -> Checked<toml::Value> {
+    let Some(items) = value.get_ref().as_array() else {
+        return wrong(value, "must be an array of fields", "write [\"password\", \"card.number\"]");
+    };
+    let mut fields: Vec<toml::Value> = vec![];
+    for item in items {
+        let name = text(item, "write fields in quotes")?;
+        if let Err(message) = name.parse::<Field>() {
+            let (message, hint) = advice(&message, "write password or card.number");
+            return wrong(item, message, hint);
+        }
+        fields.push(name.into());
+    }
+    Ok(fields.into())
+}
+
 fn env(value: &Written<'_>) -> Checked<toml::Value> {
     let Some(table) = value.get_ref().as_table() else {
         return wrong(value, "must be a table of strings", "write { LANG = \"C.UTF-8\" }");
@@ -302,6 +351,42 @@ fn env(value: &Written<'_>) -> Checked<toml::Value> {
         };
     }
     Ok(env.into())
+}
+
+fn flag(value: &Written<'_>) -> Checked<toml::Value> {
+    match value.get_ref() {
+        DeValue::Boolean(flag) => Ok((*flag).into()),
+        other => {
+            let found = with_article(other.type_str());
+            wrong(value, format!("must be true or false, not {found}"), "write it without quotes")
+        }
+    }
+}
+
+fn headers(value: &Written<'_>) -> Checked<toml::Value> {
+    let Some(table) = value.get_ref().as_table() else {
+        let hint = "write { Authorization_file = \"token.txt\" }";
+        return wrong(value, "must be a table of strings", hint);
+    };
+    if table.len() > HEADERS_MAX {
+        return wrong(value, format!("has more than {HEADERS_MAX} headers"), "remove some");
+    }
+    let mut headers = toml::Table::new();
+    for (name, item) in table {
+        let name: &str = name.get_ref();
+        let Some(text) = item.get_ref().as_str() else {
+            return wrong(item, format!("`{name}` must be a string"), "write it in quotes");
+        };
+        if let Err(message) = own_header(name, text) {
+            let (message, hint) = advice(&message, "change it");
+            return wrong(item, message, hint);
+        }
+        if headers.keys().any(|known| known.eq_ignore_ascii_case(name)) {
+            return wrong(item, format!("`{name}` stands twice"), "remove one");
+        }
+        headers.insert(name.to_owned(), text.into());
+    }
+    Ok(headers.into())
 }
 
 const RETRY_KEYS: [&str; 5] = ["retries", "first", "factor", "cap", "jitter"];

@@ -6,7 +6,7 @@
 use super::layers::Loaded;
 use super::locate::quote;
 use super::schema::{Key, NAMED, keys_of, tables};
-use super::values::{HIDDEN, redact};
+use super::values::{HIDDEN, SecretUrl, redact};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -139,4 +139,29 @@ pub(super) fn shown_env<S: Serializer>(
     s: S,
 ) -> Result<S::Ok, S::Error> {
     env(variables).serialize(s)
+}
+
+/// A handler's URL without its query, which may be a key to the door.
+pub(super) fn http(url: &SecretUrl) -> String {
+    let shown = url.to_string();
+    match shown.split_once('?') {
+        Some((place, _)) => format!("{place}?{HIDDEN}"),
+        None => shown,
+    }
+}
+
+pub(super) fn shown_http<S: Serializer>(url: &Option<SecretUrl>, s: S) -> Result<S::Ok, S::Error> {
+    url.as_ref().map(http).serialize(s)
+}
+
+/// A handler's headers without what they say.
+pub(super) fn headers(headers: &BTreeMap<String, String>) -> BTreeMap<&str, &'static str> {
+    headers.keys().map(|name| (name.as_str(), HIDDEN)).collect()
+}
+
+pub(super) fn shown_headers<S: Serializer>(
+    all: &BTreeMap<String, String>,
+    s: S,
+) -> Result<S::Ok, S::Error> {
+    headers(all).serialize(s)
 }

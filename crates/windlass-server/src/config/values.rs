@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use windlass_core::clock::{format_duration, parse_duration};
+use windlass_core::limits::Rate;
 
 /// Stands where something is not shown.
 pub(super) const HIDDEN: &str = "***";
@@ -124,6 +125,37 @@ impl<'de> Deserialize<'de> for Deadline {
     }
 }
 
+/// A rate that can be switched off with `"none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateLimit(pub Option<Rate>);
+
+impl RateLimit {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(RateLimit(None)),
+            _ => match text.parse() {
+                Ok(rate) => Ok(RateLimit(Some(rate))),
+                Err(e) => Err(format!("{}, or none", e.message())),
+            },
+        }
+    }
+}
+
+impl Serialize for RateLimit {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(rate) => s.collect_str(&rate),
+            None => s.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RateLimit {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        RateLimit::parse(&String::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Where the server listens: an IP address and a port, or `localhost` and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen(pub SocketAddr);
@@ -212,6 +244,32 @@ impl Serialize for SecretUrl {
 impl<'de> Deserialize<'de> for SecretUrl {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         String::deserialize(d).map(SecretUrl::new)
+    }
+}
+
+/// A text of which nothing is ever shown; only [`Secret::expose`] gives it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(HIDDEN)
     }
 }
 

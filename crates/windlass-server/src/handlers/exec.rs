@@ -7,8 +7,10 @@ use super::document::{document, environment};
 use super::group::Group;
 use super::host::ExecHost;
 use super::pipes::{Heard, Pipes, serve};
+use super::scrubbed::hidden_of;
 use super::strays::end_strays;
 use super::verdict::{too_much, verdict};
+use crate::redact::{Hidden, Redactor};
 use command_fds::{CommandFdExt, FdMapping};
 use futures::FutureExt;
 use futures::future::{Fuse, FusedFuture};
@@ -56,11 +58,17 @@ pub struct ExecHandler {
     spec: Arc<ExecSpec>,
     host: Arc<ExecHost>,
     grace: Duration,
+    redactor: Redactor,
 }
 
 impl ExecHandler {
     pub fn new(spec: ExecSpec, host: Arc<ExecHost>) -> ExecHandler {
-        ExecHandler { spec: Arc::new(spec), host, grace: GRACE }
+        ExecHandler { spec: Arc::new(spec), host, grace: GRACE, redactor: Redactor::default() }
+    }
+
+    /// Values of these fields are kept out of the log.
+    pub fn hiding(self, redactor: Redactor) -> ExecHandler {
+        ExecHandler { redactor, ..self }
     }
 
     /// How long a process may take to end between SIGTERM and SIGKILL.
@@ -96,7 +104,9 @@ impl ExecHandler {
         let document = document(&call)?;
         let environment = environment(&call, &self.host, &self.spec.env);
         let (group, pipes) = self.start(&environment)?;
-        let heard = Heard::new(call.log.clone());
+        // What the configuration gives it may be secret too.
+        let hidden = hidden_of(&call, &self.redactor).and(Hidden::of(self.spec.env.values()));
+        let heard = Heard::new(call.log.clone(), hidden);
         let (end, ended) = {
             let io = pin!(serve(pipes, document, &call, &heard).fuse());
             self.see_through(group, io, &call, &heard).await?

@@ -4,13 +4,14 @@
 //! never ends. It judges nothing.
 
 use super::tail::{Line, Lines, Tail, clean};
+use crate::redact::Hidden;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::Notify;
-use windlass::{Cx, Json, Progress, StepCall, StepLog};
+use windlass::{Json, Progress, StepCall, StepLog};
 
 /// Most bytes of standard output.
 pub(crate) const OUTPUT_MAX: usize = 1024 * 1024;
@@ -38,12 +39,14 @@ pub(crate) struct Heard {
     flooded: Notify,
     log: Mutex<Tail>,
     kept: StepLog,
+    /// What must not stand in the log.
+    hidden: Hidden,
 }
 
 impl Heard {
-    pub(crate) fn new(kept: StepLog) -> Heard {
+    pub(crate) fn new(kept: StepLog, hidden: Hidden) -> Heard {
         let log = Mutex::new(Tail::new(LOG_MAX));
-        Heard { output: Mutex::default(), flooded: Notify::new(), log, kept }
+        Heard { output: Mutex::default(), flooded: Notify::new(), log, kept, hidden }
     }
 
     /// Ready when there is more output than is taken.
@@ -61,7 +64,7 @@ impl Heard {
 
     /// The end of the log.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().text()
+        self.hidden.scrub(&self.log.lock().text()).into_owned()
     }
 }
 
@@ -81,7 +84,7 @@ pub(crate) async fn serve(pipes: Pipes, document: Vec<u8>, call: &StepCall, hear
         feed(stdin, document),
         collect(stdout, heard),
         follow(stderr, &call.step, heard),
-        hear_progress(progress, &call.cx, &call.step),
+        hear_progress(progress, call, heard),
     );
 }
 
@@ -109,6 +112,7 @@ async fn follow(stderr: Option<ChildStderr>, step: &str, heard: &Heard) {
     let mut lines = Lines::new(LOG_LINE_MAX);
     let pass_on = |line: Line<'_>| {
         let (text, more) = (clean(line.bytes), if line.is_cut { "…" } else { "" });
+        let text = heard.hidden.scrub(&text);
         tracing::info!(target: "windlass::handler", step, "{text}{more}");
     };
     read(stderr, |bytes| {
@@ -136,15 +140,19 @@ struct SaidProgress {
     data: Option<Json>,
 }
 
-async fn hear_progress(progress: pipe::Receiver, cx: &Cx, step: &str) {
+async fn hear_progress(progress: pipe::Receiver, call: &StepCall, heard: &Heard) {
     let mut lines = Lines::new(PROGRESS_LINE_MAX);
     let mut has_warned = false;
     let mut hear = |line: Line<'_>| match read_progress(&line) {
-        Ok(Some(progress)) => cx.progress_with(progress),
+        Ok(Some(Progress { done, total, note, data })) => {
+            let note = note.map(|note| heard.hidden.scrub(&note).into_owned());
+            call.cx.progress_with(Progress { done, total, note, data });
+        }
         Ok(None) => {}
         Err(error) if !has_warned => {
             has_warned = true;
             let shape = r#"{"progress":{"done":1,"total":2}}"#;
+            let step = &call.step;
             tracing::warn!(step, error, "a line on descriptor 3 is no progress; write {shape}");
         }
         Err(_) => {}

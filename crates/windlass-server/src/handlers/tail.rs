@@ -43,6 +43,25 @@ pub(crate) fn clean(bytes: &[u8]) -> String {
     text.replace("\r\n", "\n").replace(bad, "\u{FFFD}")
 }
 
+/// Longest message of an error, in characters.
+pub(crate) const MESSAGE_MAX: usize = 500;
+
+/// The last `max` characters, marked when there were more.
+pub(crate) fn end_of(text: &str, max: usize) -> String {
+    match text.chars().count().saturating_sub(max) {
+        0 => text.to_owned(),
+        more => format!("…{}", text.chars().skip(more).collect::<String>()),
+    }
+}
+
+/// The first `max` characters, marked when there were more.
+pub(crate) fn start_of(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
+
 /// One line, without its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
@@ -108,6 +127,12 @@ mod tests {
     #[test]
     fn text_is_fit_for_logs() {
         assert_eq!(clean(b"a\r\nb\tc\0\x1b[31m\xff"), "a\nb\tc\u{FFFD}\u{FFFD}[31m\u{FFFD}");
+    }
+
+    #[test]
+    fn long_text_is_told_by_an_end_of_it() {
+        assert_eq!((end_of("äöü", 3), start_of("äöü", 3)), ("äöü".into(), "äöü".into()));
+        assert_eq!((end_of("äöü", 2), start_of("äöü", 2)), ("…öü".into(), "äö…".into()));
     }
 
     #[test]

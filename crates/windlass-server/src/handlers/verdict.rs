@@ -2,12 +2,13 @@
 //! the end of its log, turned into what the engine understands. Pure; the
 //! process is gone when this is asked.
 
+use super::output::{obey, parse};
 use super::pipes::OUTPUT_MAX;
-use serde_json::{Map, Value};
+use super::tail::{MESSAGE_MAX, end_of};
+use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use windlass::core::clock::parse_duration;
-use windlass::{TaskError, bad_output, fatal, retryable, skip, snooze, unknown};
+use windlass::{TaskError, bad_output, fatal, retryable, skip, unknown};
 
 /// Input is wrong and stays so (`EX_DATAERR`).
 const FATAL: i32 = 65;
@@ -15,8 +16,6 @@ const FATAL: i32 = 65;
 const RETRYABLE: i32 = 75;
 /// Not needed, as test suites say it.
 const SKIP: i32 = 77;
-/// Longest message, in characters.
-const MESSAGE_MAX: usize = 500;
 /// Longest detail, in characters; the whole log is kept with the step.
 const DETAIL_MAX: usize = 4000;
 
@@ -46,47 +45,14 @@ pub(crate) fn too_much() -> TaskError {
 }
 
 fn read(output: &[u8]) -> Result<Value, TaskError> {
-    if output.trim_ascii().is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_slice(output)
+    parse(output)
         .map_err(|e| bad_output(format!("stdout is not one JSON value: {e}; log to stderr")))
-}
-
-/// Takes out the keys that ask for something.
-fn obey(output: Value) -> Result<Value, TaskError> {
-    let Value::Object(mut fields) = output else { return Ok(output) };
-    if fields.contains_key("children") {
-        return Err(bad_output("children are not supported by this version yet"));
-    }
-    match take_snooze(&mut fields)? {
-        Some(later) => Err(later),
-        None => Ok(Value::Object(fields)),
-    }
-}
-
-fn take_snooze(fields: &mut Map<String, Value>) -> Result<Option<TaskError>, TaskError> {
-    let Some(wish) = fields.remove("snooze") else { return Ok(None) };
-    let delay = wish.as_str().and_then(|text| parse_duration(text).ok());
-    let delay = delay
-        .ok_or_else(|| bad_output(format!("snooze is {wish:.40}; use a duration like \"5m\"")))?;
-    if !fields.is_empty() {
-        tracing::warn!("the step snoozes and runs again; the rest of its output is dropped");
-    }
-    Ok(Some(snooze(delay)))
 }
 
 /// The last line with something on it, by its end when it is long.
 fn last_line(log: &str) -> Option<String> {
     let line = log.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     Some(end_of(line, MESSAGE_MAX))
-}
-
-fn end_of(text: &str, max: usize) -> String {
-    match text.chars().count().saturating_sub(max) {
-        0 => text.to_owned(),
-        more => format!("…{}", text.chars().skip(more).collect::<String>()),
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
 
+mod access;
 mod batches;
 mod control;
 mod dead;
@@ -12,5 +13,7 @@ mod health;
 mod limits;
 mod lists;
 mod place;
+mod redaction;
+mod rights;
 mod safety;
 mod submit;

@@ -4,11 +4,18 @@
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use windlass::{Builder, Engine, Exponential, KindOptions, StepCall, Windlass};
-use windlass_server::api::{self, App, Limits, Meter};
+use windlass::core::access::Role;
+use windlass::{
+    Builder, Clock as _, Engine, Exponential, KindOptions, StepCall, SystemClock, Windlass,
+};
+use windlass_server::access::{Gate, secret, tokens_file};
+use windlass_server::api::{self, App, Limits, Meter, Terms};
+use windlass_server::config::{AuthConfig, AuthMode};
+use windlass_server::handlers::Scrubbed;
+use windlass_server::redact::Redactor;
 use windlass_server::{demo, listen};
 
 /// The counters of the whole test process.
@@ -20,6 +27,9 @@ pub(crate) struct Place {
     pub(crate) engine: Engine,
     pub(crate) at: SocketAddr,
     pub(crate) client: reqwest::Client,
+    token: Option<String>,
+    /// With the file of tokens.
+    pub(crate) folder: Option<tempfile::TempDir>,
 }
 
 /// Does what its payload says, so that a test can have any outcome.
@@ -27,6 +37,10 @@ async fn obey(call: StepCall) -> Result<Value, windlass::TaskError> {
     let wish: Value = serde_json::from_str(call.payload.as_str()).expect("JSON");
     match wish["do"].as_str().unwrap_or("done") {
         "fail" => Err(windlass::fatal(wish["why"].as_str().unwrap_or("told to fail"))),
+        "leak" => {
+            let password = wish["user"]["password"].as_str().unwrap_or_default();
+            Err(windlass::fatal(format!("no login with {password}")))
+        }
         "retry" => Err(windlass::retryable("told to retry")),
         "skip" => Err(windlass::skip("told to skip")),
         "wait" => {
@@ -38,11 +52,13 @@ async fn obey(call: StepCall) -> Result<Value, windlass::TaskError> {
     }
 }
 
-pub(crate) fn kinds(builder: Builder) -> Builder {
+pub(crate) fn kinds(builder: Builder, redactor: &Redactor) -> Builder {
     let again = Exponential { first: Duration::from_secs(3600), ..Exponential::TASK };
     let options = KindOptions::new().retry(again).step_retries(0).queue("jobs");
     let names = ["one", "two", "three"];
-    let builder = names.iter().fold(demo::add(builder), |b, name| b.handler(name, obey));
+    let builder = names.iter().fold(demo::add(builder), |b, name| {
+        b.handler(name, Scrubbed::new(Arc::new(obey), redactor.clone()))
+    });
     builder.plan_with("chain", names, options.clone()).plan_with("obey", ["one"], options)
 }
 
@@ -52,18 +68,57 @@ impl Place {
     }
 
     pub(crate) async fn of(builder: Builder) -> Place {
+        let (page, redactor) = (api::Page::On, Redactor::default());
+        Place::open(builder, &AuthConfig::default(), page, redactor).await
+    }
+
+    /// A server that asks for tokens; `admin` has one.
+    pub(crate) async fn signed_in(auth: AuthConfig, page: api::Page, hidden: &[&str]) -> Place {
+        let hidden: Vec<String> = hidden.iter().map(|field| (*field).to_owned()).collect();
+        let redactor = Redactor::new(&hidden).expect("fields");
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("tokens.toml");
+        let now = SystemClock::new().now();
+        let (secret, token) = secret::make("root", Role::Admin, now, None).expect("a token");
+        tokens_file::add(&file, token, now).expect("a file");
+        let tokens_file = file.display().to_string();
+        let auth = AuthConfig { mode: AuthMode::Token, tokens_file, ..auth };
+        let builder = Windlass::in_memory().await.expect("a store");
+        let mut place = Place::open(builder, &auth, page, redactor).await;
+        place.token = Some(secret.expose().to_owned());
+        place.folder = Some(dir);
+        place
+    }
+
+    /// The same server for the holder of another token.
+    pub(crate) fn with_token(&self, token: &str) -> Place {
+        let Place { engine, at, client, .. } = self;
+        let (engine, client, token) = (engine.clone(), client.clone(), Some(token.to_owned()));
+        Place { engine, at: *at, client, token, folder: None }
+    }
+
+    /// Makes a token through the API.
+    pub(crate) async fn token(&self, name: &str, role: &str) -> String {
+        let got = self.post("/v1/tokens", json!({"name": name, "role": role})).await;
+        got.is(201).json["token"].as_str().expect("a token").to_owned()
+    }
+
+    async fn open(
+        builder: Builder,
+        auth: &AuthConfig,
+        page: api::Page,
+        redactor: Redactor,
+    ) -> Place {
         let meter = METER.clone();
-        let engine = kinds(builder).queue("jobs", 20).start().await.expect("an engine");
+        let engine = kinds(builder, &redactor).queue("jobs", 20).start().await.expect("an engine");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
-        let app = App::new(engine.clone(), at, LIMITS, meter).await.expect("an app");
-        tokio::spawn(listen::serve(
-            listener,
-            api::router(app, api::Page::On),
-            std::future::pending(),
-        ));
+        let gate = Gate::open(&engine, auth).await.expect("a gate");
+        let terms = Terms { limits: LIMITS, gate, page, redactor };
+        let app = App::new(engine.clone(), at, terms, meter).await.expect("an app");
+        tokio::spawn(listen::serve(listener, api::router(app), std::future::pending()));
         windlass_server::tls::use_ring();
-        Place { engine, at, client: reqwest::Client::new() }
+        Place { engine, at, client: reqwest::Client::new(), token: None, folder: None }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -72,6 +127,10 @@ impl Place {
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Got {
         let request = self.client.request(method, self.url(path));
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
         let request = match body {
             Some(body) => request.json(&body),
             None => request,

@@ -6,6 +6,7 @@
 
 mod about;
 mod act;
+mod canaries;
 mod crash;
 mod dead;
 mod examples;
@@ -15,3 +16,4 @@ mod rig;
 mod secrets;
 mod stop;
 mod submit;
+mod tokens;

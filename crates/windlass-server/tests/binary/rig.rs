@@ -148,19 +148,29 @@ pub(crate) struct Server {
 impl Server {
     /// `windlass dev` in a new folder.
     pub(crate) fn dev() -> Server {
-        Server::start(Folder::new(), &["dev"])
+        Server::start(Folder::new(), &["dev"], &[])
     }
 
     /// `windlass serve` in a folder that has its configuration.
     pub(crate) fn serve(folder: Folder) -> Server {
-        Server::start(folder, &["serve"])
+        Server::start(folder, &["serve"], &[])
     }
 
-    fn start(folder: Folder, arguments: &[&str]) -> Server {
+    /// The same with more arguments and variables.
+    pub(crate) fn serve_with(
+        folder: Folder,
+        arguments: &[&str],
+        variables: &[(String, String)],
+    ) -> Server {
+        Server::start(folder, &[&["serve"], arguments].concat(), variables)
+    }
+
+    fn start(folder: Folder, arguments: &[&str], variables: &[(String, String)]) -> Server {
         for _ in 0..TRIES {
             let at = free_port();
             let log = File::options().create(true).append(true).open(folder.file("log")).unwrap();
             let mut command = folder.command(arguments);
+            command.envs(variables.iter().map(|(name, value)| (name, value)));
             command.args(["--listen", &at]).stdout(Stdio::null()).stderr(log);
             let mut process = Process(command.spawn().unwrap());
             let ready = until("a server", || match process.0.try_wait().unwrap() {

@@ -1,7 +1,7 @@
 //! A secret in the configuration is in no output, whatever goes wrong with it.
 //! Each case looks at both streams and at the log of servers that do start.
 
-use crate::rig::{Folder, Ran, Server};
+use crate::rig::{Folder, Ran, Server, free_port};
 
 const SECRET: &str = "hunter2sEcret";
 
@@ -72,4 +72,57 @@ fn a_server_that_runs_keeps_quiet_too() {
         assert!(!shown.stdout.contains(SECRET), "{shown:?}");
     }
     keeps_quiet(&server.run(&["serve", "--listen", "127.0.0.1:0"]));
+}
+
+#[test]
+fn what_an_http_handler_sends_is_not_shown() {
+    let folder = Folder::new();
+    let (at, key) = (free_port(), format!("whsec_{SECRET}{}", "A".repeat(43 - SECRET.len())));
+    folder.write("token", SECRET);
+    folder.write("hook.url", &format!("http://{at}/{SECRET}"));
+    let config = format!(
+        "[defaults]\nretry = {{ retries = 0 }}\nstep_retry = {{ retries = 0 }}\n\
+         [handlers.tell]\nhttp = \"http://{at}/x?sig={SECRET}\"\nallow_private = true\n\
+         secret = \"{key}=\"\nheaders = {{ X-A = \"{SECRET}\", X-B_file = \"token\" }}\n\
+         [handlers.other]\nhttp_file = \"hook.url\"\nallow_private = true\n"
+    );
+    folder.write("windlass.toml", &config);
+    let server =
+        Server::serve_with(folder, &[], &[("WINDLASS_LOG".to_owned(), "debug".to_owned())]);
+    for kind in ["tell", "other"] {
+        let ran = server.run(&["submit", kind, "--wait"]);
+        keeps_quiet(&ran);
+        assert!(ran.stderr.contains("cannot be reached"), "it was tried: {ran:?}");
+    }
+    assert!(server.log().contains("no answer"), "tries are logged: {}", server.log());
+    assert!(!server.log().contains(SECRET), "{}", server.log());
+    for arguments in [&["config", "show", "--origin"][..], &["config", "check"], &["doctor"]] {
+        let shown = server.run(arguments).ok();
+        assert!(!shown.stdout.contains(SECRET), "{shown:?}");
+    }
+    let shown = server.run(&["config", "show"]).ok().stdout;
+    for line in ["x?***\"", "secret = \"***\"", "X-A = \"***\"", "http_file = \"hook.url\""] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn http_handlers_that_are_refused() {
+    for line in [
+        format!("http = \"http://ann:{SECRET}@example.com/\""),
+        format!("http = \"nonsense://{SECRET}\""),
+        format!("http = \"http://127.0.0.1/{SECRET}\""),
+        format!("http = \"https://example.com\"\nsecret = \"{SECRET}\""),
+        format!("http = \"https://example.com\"\nheaders = {{ Host = \"{SECRET}\" }}"),
+        format!("http = \"https://example.com\"\nheaders = {{ X = \"\\n{SECRET}\" }}"),
+    ] {
+        let folder = Folder::new();
+        folder.write("windlass.toml", &format!("[handlers.a]\n{line}\n"));
+        keeps_quiet(&folder.run(&["serve", "-vv", "--listen", "127.0.0.1:0"]));
+        keeps_quiet(&folder.run(&["config", "check"]));
+        folder.write("text", SECRET);
+        let file = "[handlers.a]\nhttp = \"https://example.com\"\nsecret_file = \"text\"\n";
+        folder.write("windlass.toml", file);
+        keeps_quiet(&folder.run(&["config", "check"]));
+    }
 }

@@ -7,6 +7,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
@@ -130,6 +131,7 @@ calls! {
         setting(key: String) -> Option<Json>;
         schedules() -> Vec<Schedule>;
         limits() -> Vec<Limit>;
+        tokens() -> Vec<AccessToken>;
         batch(id: BatchId) -> Option<Batch>;
         batches(which: Batches, before: Option<BatchId>, limit: usize) -> Vec<Batch>;
         stats() -> Stats;

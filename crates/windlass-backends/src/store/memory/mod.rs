@@ -18,6 +18,7 @@ use crate::store::{QueueRules, check_change, check_writes, instant};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use windlass_core::Result;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::Batch;
 use windlass_core::checkpoint::StepEntry;
 use windlass_core::clock::{Now, Timestamp};
@@ -116,6 +117,7 @@ struct Inner {
     settings: BTreeMap<String, Json>,
     schedules: BTreeMap<String, Schedule>,
     limits: BTreeMap<String, Limit>,
+    tokens: BTreeMap<String, AccessToken>,
     batches: BTreeMap<BatchId, Batch>,
     outbox_rule: OutboxRule,
     outbox: BTreeMap<i64, OutboxRow>,

@@ -5,6 +5,7 @@ use super::{Inner, MemoryStore};
 use crate::store::attempt_of;
 use std::collections::BTreeMap;
 use windlass_core::Result;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
@@ -91,6 +92,10 @@ impl Reader for MemoryStore {
 
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>> {
         self.with(|inner| Ok(inner.limits.values().cloned().collect()))
+    }
+
+    fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
+        self.with(|inner| Ok(inner.tokens.values().cloned().collect()))
     }
 
     fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {

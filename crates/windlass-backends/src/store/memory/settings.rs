@@ -32,6 +32,15 @@ impl Inner {
                     self.tell_limit(&name, now);
                 }
             }
+            Setting::Token(token) => {
+                let stored: Vec<_> = self.tokens.values().cloned().collect();
+                token.may_join(&stored, now)?;
+                self.tokens.insert(token.name.clone(), token);
+            }
+            Setting::RevokeToken(name) => {
+                let gone = self.tokens.remove(&name);
+                gone.ok_or_else(|| crate::store::no_such("token", &name))?;
+            }
             Setting::Outbox(rule) => self.outbox_rule = rule,
         }
         self.note(by, action, &target, &Ok(Changed::Done), now);

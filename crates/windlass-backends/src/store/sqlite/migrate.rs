@@ -17,6 +17,7 @@ const OP: &str = "migrate";
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_server.sql"),
+    include_str!("migrations/0003_access.sql"),
     include_str!("migrations/0004_batches.sql"),
 ];
 

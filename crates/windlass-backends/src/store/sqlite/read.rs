@@ -14,6 +14,7 @@ use super::rows::{Lanes, Logs, NODE, WHOLE, node_from, one_task, steps_of, whole
 use super::standing::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::de::DeserializeOwned;
+use windlass_core::access::AccessToken;
 use windlass_core::batch::Batch;
 use windlass_core::checkpoint::{Checkpoint, StepEntry};
 use windlass_core::children::Totals;
@@ -117,6 +118,10 @@ impl Reader for SqliteStore {
         self.read(move |conn, _| bodies(conn, "SELECT body FROM windlass_rate_limit ORDER BY name"))
     }
 
+    fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
+        self.read(move |conn, _| tokens(conn))
+    }
+
     fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {
         self.read(move |conn, _| batch(conn, id))
     }
@@ -133,6 +138,10 @@ impl Reader for SqliteStore {
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         self.read(move |conn, _| stats(conn))
     }
+}
+
+pub(super) fn tokens(conn: &Connection) -> Result<Vec<AccessToken>> {
+    bodies(conn, "SELECT body FROM windlass_token ORDER BY name")
 }
 
 fn number(conn: &Connection, text: &str) -> Result<Option<i64>> {

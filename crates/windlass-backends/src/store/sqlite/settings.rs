@@ -3,6 +3,7 @@
 //! only other parts of it change.
 
 use super::error::sql;
+use super::read::tokens;
 use super::tx::Tx;
 use crate::store::{check_setting, keep_place, limit_event, no_such, setting_words};
 use rusqlite::{OptionalExtension, params};
@@ -48,6 +49,17 @@ impl Tx<'_, '_> {
                 )? > 0
                 {
                     self.out.push(limit_event(name, now));
+                }
+            }
+            Setting::Token(token) => {
+                token.may_join(&tokens(self.conn)?, now)?;
+                let text = "INSERT OR REPLACE INTO windlass_token (name, body) VALUES (?1, ?2)";
+                self.run("put", text, params![token.name, Json::of(token)?.as_str()])?;
+            }
+            Setting::RevokeToken(name) => {
+                let text = "DELETE FROM windlass_token WHERE name = ?1";
+                if self.run("put", text, params![name])? == 0 {
+                    return Err(no_such("token", name));
                 }
             }
             Setting::Outbox(rule) => self.set_outbox_rule(*rule)?,
