@@ -13,7 +13,7 @@ use crate::stop::Stop;
 const ROUNDS: u64 = 200;
 const USAGE: &str = "`cargo xtask crash` takes --rounds N (kill -9), --points N (at each named \
                      point), --sigterm N, --server N (kill -9 of the server under submissions), \
-                     each at least 1, and --seed S";
+                     --batch N (the same in the middle of a batch over N tasks), each at least 1, and --seed S";
 
 const PROGRAM: &[&str] =
     &["test", "--release", "-p", "windlass", "--features", "crash-points", "--test", "crash", "--"];
@@ -26,8 +26,12 @@ const FORMS: &[(&str, &str, &str)] = &[
 ];
 
 const SERVER: &str = "--server";
+const BATCH: &str = "--batch";
 const SERVER_PROGRAM: &[&str] =
     &["test", "--release", "-p", "windlass-server", "--test", "kills", "--", "--nocapture"];
+/// The tests of that program.
+const SUBMITS: &str = "submits_survive";
+const BATCHES: &str = "batch::";
 /// Submissions for each kill of the server.
 const SUBMITS_A_KILL: u64 = 200;
 
@@ -38,6 +42,8 @@ struct Asked {
     engine: Vec<String>,
     /// Kills of the server.
     server: Option<u64>,
+    /// Tasks of a batch in which it is killed.
+    batch: Option<u64>,
     seed: Option<u64>,
 }
 
@@ -46,12 +52,23 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), Stop> {
     if !asked.engine.is_empty() {
         finish(root::cargo(root, PROGRAM).args(&asked.engine))?;
     }
-    let Some(kills) = asked.server else { return Ok(()) };
+    if let Some(kills) = asked.server {
+        let submits = kills * SUBMITS_A_KILL;
+        let numbers = [("WINDLASS_TEST_KILLS", kills), ("WINDLASS_TEST_SUBMITS", submits)];
+        server(root, SUBMITS, &numbers, asked.seed)?;
+    }
+    if let Some(tasks) = asked.batch {
+        server(root, BATCHES, &[("WINDLASS_TEST_BATCH", tasks)], asked.seed)?;
+    }
+    Ok(())
+}
+
+fn server(root: &Path, test: &str, told: &[(&str, u64)], seed: Option<u64>) -> Result<(), Stop> {
     let mut command = root::cargo(root, SERVER_PROGRAM);
-    command.env("WINDLASS_TEST_KILLS", kills.to_string());
-    command.env("WINDLASS_TEST_SUBMITS", (kills * SUBMITS_A_KILL).to_string());
-    if let Some(seed) = asked.seed {
-        command.env("WINDLASS_TEST_SEED", seed.to_string());
+    command.arg(test);
+    let seed = seed.map(|seed| ("WINDLASS_TEST_SEED", seed));
+    for (name, number) in told.iter().copied().chain(seed) {
+        command.env(name, number.to_string());
     }
     finish(&mut command)
 }
@@ -77,11 +94,12 @@ fn asked(args: &[String]) -> Result<Asked, Stop> {
                 options.extend([(*option).to_owned(), number.to_string()]);
             }
             None if name == SERVER && number > 0 => asked.server = Some(number),
+            None if name == BATCH && number > 0 => asked.batch = Some(number),
             None if name == "--seed" => asked.seed = Some(number),
             _ => return Err(usage()),
         }
     }
-    if tests.is_empty() && asked.server.is_none() {
+    if tests.is_empty() && asked.server.is_none() && asked.batch.is_none() {
         tests.push(FORMS[0].2.to_owned());
         options.extend(["--rounds".to_owned(), ROUNDS.to_string()]);
     }
@@ -122,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_server_is_killed_when_it_is_asked_for() {
-        let alone = Asked { engine: vec![], server: Some(50), seed: Some(7) };
+        let alone = Asked { server: Some(50), seed: Some(7), ..Asked::default() };
         assert_eq!(told("--server 50 --seed 7"), alone);
         let both = told("--rounds 20 --server 50");
         assert_eq!(
@@ -130,5 +148,7 @@ mod tests {
             ("kills:: --rounds 20", Some(50))
         );
         assert_eq!(told("--rounds 20").server, None);
+        let batch = Asked { batch: Some(1000), ..Asked::default() };
+        assert_eq!(told("--batch 1000"), batch);
     }
 }

@@ -10,18 +10,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::event::{Event, Position};
-use windlass_core::id::TaskId;
+use windlass_core::id::{BatchId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::limits::Limit;
 use windlass_core::schedule::Schedule;
 use windlass_core::store::{
-    Actor, Attempt, AuditRow, BoxFuture, Capabilities, Change, Claim, Claimed, DeadLetter, Job,
-    Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
+    Actor, Attempt, AuditRow, Batches, BoxFuture, Capabilities, Change, Claim, Claimed, DeadLetter,
+    Job, Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
     Renewal, Renewed, Setting, Stats, Store, Submit, Submitted, Upkept, Write, Written,
 };
 use windlass_core::task::Task;
@@ -385,6 +386,19 @@ impl Reader for FaultyStore {
 
     fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
         self.inner.tokens()
+    }
+
+    fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {
+        self.inner.batch(id)
+    }
+
+    fn batches(
+        &self,
+        which: Batches,
+        before: Option<BatchId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Batch>>> {
+        self.inner.batches(which, before, limit)
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {

@@ -6,10 +6,11 @@
 //!
 //! In reading order: [`task`], [`state`], [`standing`], [`lease`],
 //! [`checkpoint`], [`outcome`], [`settle`], [`retry`], [`control`],
-//! [`children`], [`schedule`], [`access`], [`event`], [`filter`], [`store`], [`read`]; then
-//! what is told to people: [`why`], [`history`], [`cause`].
+//! [`children`], [`schedule`], [`access`], [`event`], [`filter`], [`batch`], [`store`],
+//! [`read`]; then what is told to people: [`why`], [`history`], [`cause`].
 
 pub mod access;
+pub mod batch;
 pub mod cause;
 pub mod checkpoint;
 pub mod children;

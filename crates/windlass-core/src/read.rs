@@ -4,13 +4,14 @@
 //! dashboard read through it. Nothing here writes.
 
 use crate::access::AccessToken;
+use crate::batch::Batch;
 use crate::checkpoint::{Checkpoint, StepEntry};
 use crate::children::Totals;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::event::{Event, Position};
 use crate::filter::Filter;
-use crate::id::{DeadId, NodeId, TaskId};
+use crate::id::{BatchId, DeadId, NodeId, TaskId};
 use crate::json::Json;
 use crate::lease::Token;
 use crate::limits::Limit;
@@ -229,6 +230,13 @@ pub struct AuditRow {
     pub outcome: String,
 }
 
+/// Which bulk jobs a list has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batches {
+    All,
+    Running,
+}
+
 /// Counts for overviews.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
@@ -279,6 +287,17 @@ pub trait Reader: Send + Sync {
     fn limits(&self) -> BoxFuture<'_, Result<Vec<Limit>>>;
     /// Access tokens by name, expired ones too.
     fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>>;
+
+    fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>>;
+
+    /// Newest first, older than `before`.
+    fn batches(
+        &self,
+        which: Batches,
+        before: Option<BatchId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Batch>>>;
+
     fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
 }
 

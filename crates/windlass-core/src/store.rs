@@ -5,12 +5,13 @@
 //! other half of this file: every promise here is a case there.
 
 use crate::access::AccessToken;
+use crate::batch::{BatchStep, Order};
 use crate::checkpoint::{Checkpoint, StepRecord, Version};
 use crate::clock::{Now, Timestamp};
 use crate::control::{Changed, TaskChange};
 use crate::error::Result;
 use crate::hash::Fnv;
-use crate::id::{NodeId, TaskId};
+use crate::id::{BatchId, NodeId, TaskId};
 use crate::json::Json;
 use crate::lease::{ClaimNo, LeaseKey, PoisonRule, Requests, Token};
 use crate::limits::Limit;
@@ -25,7 +26,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use crate::read::{
-    Attempt, AttemptEnd, AuditRow, DeadLetter, NodeInfo, Page, Query, QueueInfo, Reader, Stats,
+    Attempt, AttemptEnd, AuditRow, Batches, DeadLetter, NodeInfo, Page, Query, QueueInfo, Reader,
+    Stats,
 };
 
 /// One allocation per batch buys object safety.
@@ -353,6 +355,15 @@ pub enum Change {
         id: NodeId,
         change: NodeChange,
     },
+    /// Begins a bulk job; the same order again is `Already`. `StateConflict` when
+    /// [`RUNNING_MAX`](crate::batch::RUNNING_MAX) of them run.
+    Batch(Box<Order>),
+    /// Does a piece of a bulk job: its tasks change and the job moves on, or
+    /// nothing happens, with `VersionConflict` when it was not made from the job
+    /// as it is. A task that no longer matches is not touched. One answer per
+    /// target; the job's end has an audit row in the name of who began it.
+    Step(Box<BatchStep>),
+    StopBatch(BatchId),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -549,7 +560,8 @@ pub trait Store: Reader + fmt::Debug {
     /// the table does not have. The same write again answers `repeated`.
     fn record(&self, writes: Vec<Write>, now: Now) -> BoxFuture<'_, Result<Vec<Result<Written>>>>;
 
-    /// An operator's change with its audit row, one answer per task.
+    /// An operator's change with its audit row, one answer per task. A bulk job
+    /// has rows for its beginning, its end and a stop, not for each task.
     fn change(
         &self,
         change: Change,

@@ -217,51 +217,114 @@ async fn endings_mean_one_task() {
     assert_eq!(fake.lines("POST").len(), 1);
 }
 
-/// Twelve matches on two pages; one conflicts, one breaks.
-async fn twelve() -> Fake {
-    Fake::start(|seen| {
+/// Twelve matches, ten of which can be done; the batch runs for two looks, then
+/// ends like this.
+async fn twelve(ended: Value) -> Fake {
+    let looks = AtomicUsize::new(0);
+    Fake::start(move |seen| {
         let item =
             |n: usize| json!({"id": format!("tsk_{n:013}"), "kind": "a.b", "state": "queued"});
-        if seen.line.starts_with("GET") {
-            let second = seen.line.contains("cursor=two");
-            let items: Vec<Value> = if second { 6..12 } else { 0..6 }.map(item).collect();
-            let cursor = if second { Value::Null } else { json!("two") };
-            return Answer::json(200, &json!({"items": items, "next_cursor": cursor}));
-        }
+        let mut batch = json!({"id": "bat_0000000000001", "action": seen.body["action"],
+            "of": "tasks", "state": "running", "matched": 0, "changed": 0});
         match seen.line.as_str() {
-            line if line.contains("_0000000000003/") => Answer::problem(409, "state-conflict"),
-            line if line.contains("_0000000000007/") => Answer::problem(500, ""),
-            _ => Answer::json(200, &task("cancelled")),
+            "POST /v1/batches" if seen.body["dry_run"] == true => {
+                let states = json!({"queued": {"eligible": 10, "ineligible": 0},
+                    "completed": {"eligible": 0, "ineligible": 2}});
+                Answer::json(
+                    200,
+                    &json!({"matched": 12, "eligible": 10, "ineligible": 2,
+                    "more": false, "states": states}),
+                )
+            }
+            "POST /v1/batches" => Answer::json(202, &batch),
+            line if line.starts_with("GET /v1/batches/bat_") => {
+                if looks.fetch_add(1, Ordering::SeqCst) >= 2 {
+                    batch = ended.clone();
+                }
+                Answer::json(200, &batch)
+            }
+            _ => Answer::items(&(0..5).map(item).collect::<Vec<_>>()),
         }
     })
     .await
 }
 
+fn ended_batch(state: &str, failed: u64) -> Value {
+    let errors = json!([{"task": ID, "code": "invalid-fields", "message": "no such step"}]);
+    json!({"id": "bat_0000000000001", "action": "cancel", "of": "tasks", "state": state,
+        "matched": 12, "changed": 10 - failed, "requested": 0, "already": 0, "skipped": 2,
+        "failed": failed, "reason": "20 of 30 tasks failed again", "errors": errors})
+}
+
 #[tokio::test]
 async fn a_filter_is_shown_confirmed_and_done() {
-    let fake = twelve().await;
+    let fake = twelve(ended_batch("done", 0)).await;
     let filter = ["task", "cancel", "queue:media", "-state:failed"];
     let ran = fake.run(&filter).await;
     assert_eq!(ran.code, 2);
     assert_eq!(ran.hint(), "hint: pass --yes");
-    assert!(ran.stderr.contains("cancel 12 tasks:"), "{ran:?}");
-    assert!(ran.stderr.contains("tsk_0000000000004") && !ran.stderr.contains("tsk_0000000000005"));
-    let ran = fake.run(&[&filter[..], &["--dry-run"]].concat()).await;
+    assert!(ran.stderr.contains("cancel 10 of 12 tasks:"), "{ran:?}");
+    assert!(ran.stderr.contains("completed  0         2"), "{ran:?}");
+    assert!(ran.stderr.contains("tsk_0000000000004"), "{ran:?}");
+    let ran = fake.run(&[&filter[..], &["--dry-run", "-o", "json"]].concat()).await;
     assert_eq!(ran.code, 0);
-    assert!(fake.lines("POST").is_empty());
-    assert!(
-        fake.lines("GET")[0].contains("q=queue%3Amedia+-state%3Afailed"),
-        "{:?}",
-        fake.lines("GET")
-    );
+    assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap()["eligible"], 10);
+    let sent: Vec<Value> = fake.seen().into_iter().map(|seen| seen.body).collect();
+    let posts = sent.iter().filter(|body| body.is_object());
+    assert!(posts.clone().count() == 2 && posts.clone().all(|body| body["dry_run"] == true));
+    assert_eq!(sent[0]["q"], "queue:media -state:failed");
 
-    let ran = fake.run(&[&filter[..], &["--yes", "-o", "json"]].concat()).await;
-    assert_eq!(ran.code, 7, "{ran:?}");
-    let tally: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((&tally["matched"], &tally["done"]), (&json!(12), &json!(10)));
-    assert_eq!((&tally["skipped"], &tally["failed"]), (&json!(1), &json!(1)));
-    assert_eq!(fake.lines("POST").len(), 12);
-    ran.hint();
+    let ran = fake.run(&[&filter[..], &["--yes"]].concat()).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "cancel: 10 of 12 tasks done, 2 skipped\n"));
+    let order = json!({"action": "cancel", "q": "queue:media -state:failed"});
+    assert!(fake.seen().iter().any(|seen| seen.body == order), "{:?}", fake.seen());
+}
+
+#[tokio::test]
+async fn how_a_batch_ends_is_the_exit_code() {
+    for (batch, code, says) in [
+        (ended_batch("done", 3), 7, "no such step"),
+        (ended_batch("done", 10), 1, "no such step"),
+        (ended_batch("stopped", 0), 7, "20 of 30 tasks failed again"),
+    ] {
+        let fake = twelve(batch).await;
+        let ran = fake.run(&["task", "cancel", "queue:media", "-y", "-o", "json"]).await;
+        assert_eq!(ran.code, code, "{ran:?}");
+        assert!(ran.stderr.contains(says), "{ran:?}");
+        assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap()["matched"], 12);
+        ran.hint();
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_about_a_batch_is_sent() {
+    let fake = twelve(ended_batch("done", 0)).await;
+    let flags = ["--rate", "20/s", "--stop-above", "25", "-y", "--detach", "-o", "id"];
+    let ran = fake.run(&[&["dead", "requeue", "queue:media"][..], &flags].concat()).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "bat_0000000000001\n"), "{ran:?}");
+    let order = json!({"action": "requeue", "q": "queue:media", "of": "dead_letters",
+        "rate": "20/s", "stop_above": 25});
+    assert_eq!(fake.seen().pop().unwrap().body, order);
+    assert!(fake.lines("GET /v1/batches").is_empty(), "nobody waits");
+    let ran = fake.run(&["task", "requeue", ID, "--rate", "5/s"]).await;
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("--rate is for filters"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_interrupt_leaves_the_batch_running() {
+    let fake = twelve(json!({"id": "bat_0000000000001", "state": "running"})).await;
+    let child = windlass(&fake.url, &["task", "cancel", "queue:media", "-y"]).spawn().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    let began = Instant::now();
+    while fake.lines("GET /v1/batches/").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not ask");
+        tokio::task::yield_now().await;
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ran = fake::Ran::from(child.wait_with_output().await.unwrap());
+    assert_eq!(ran.code, 130, "{ran:?}");
+    assert!(ran.hint().contains("windlass batch stop bat_0000000000001"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -302,15 +365,6 @@ async fn dead_letters_are_grouped_exported_and_edited() {
     let last = fake.seen().pop().unwrap();
     assert_eq!(last.line, format!("POST /v1/dead-letters/{ID}/requeue"));
     assert_eq!(last.body, json!({"payload": {"x": 1}}));
-}
-
-#[tokio::test]
-async fn a_rate_keeps_requests_apart() {
-    let fake = twelve().await;
-    let begun = std::time::Instant::now();
-    let ran = fake.run(&["dead", "requeue", "queue:media", "--rate", "20/s", "-y"]).await;
-    assert_eq!(ran.code, 7, "{ran:?}");
-    assert!(begun.elapsed() >= std::time::Duration::from_millis(11 * 50));
 }
 
 #[tokio::test]

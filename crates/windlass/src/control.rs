@@ -5,18 +5,21 @@
 use crate::engine::Engine;
 use crate::events::Subscription;
 use crate::handle::{Answer, Handle};
-use crate::parts::Phase;
+use crate::parts::{Parts, Phase};
 use crate::renew::{beat_once, stage};
 use crate::settings::Settings;
+use crate::upkeep::batches::preview;
 use crate::wake::Wake;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::{Action, Batch, Order, Preview};
 use windlass_core::clock::Timestamp;
 use windlass_core::control::{Changed, TaskChange};
 use windlass_core::error::{Error, Result};
 use windlass_core::event::Position;
-use windlass_core::id::{NodeId, TaskId};
+use windlass_core::filter::Filter;
+use windlass_core::id::{BatchId, NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::Requests;
 use windlass_core::store::{
@@ -176,18 +179,9 @@ impl Engine {
         if ids.is_empty() {
             return Ok(vec![]);
         }
-        let asks = asked_of_holder(&change);
+        let told = change.clone();
         let answers = self.put(Change::Tasks { ids: ids.clone(), change }).await?;
-        for (id, answer) in ids.into_iter().zip(&answers) {
-            if answer.is_err() {
-                continue;
-            }
-            if let (Some(asks), Some(run)) = (asks, self.parts.held.get(id)) {
-                run.requested(asks);
-            }
-            self.parts.waiters.tell(id);
-        }
-        self.parts.family_now.notify_one();
+        tell_holders(&self.parts, &told, ids.into_iter().zip(&answers));
         Ok(answers)
     }
 
@@ -287,12 +281,58 @@ impl Engine {
         let parts = &self.parts;
         let by = Actor::clone(&self.by);
         let answers = parts.store.change(change, by, parts.now()).await?;
-        parts.bell.ring(Wake::Work);
-        parts.remote.hub.look();
-        parts.due.look();
-        parts.feed.changed();
+        parts.changed();
         Ok(answers)
     }
+
+    /// An order for a bulk job on all tasks that match: say more in it, then
+    /// [`Engine::preview`] or [`Engine::start_batch`].
+    pub fn order(&self, action: Action, filter: Filter) -> Result<Order> {
+        let id = BatchId::from_key(self.parts.mint(1)?[0].key());
+        Ok(Order::new(id, action, filter))
+    }
+
+    /// What a bulk job would meet now, by state; counted up to 100,000 tasks and
+    /// for five seconds.
+    pub async fn preview(&self, order: &Order) -> Result<Preview> {
+        order.validate()?;
+        preview(&self.parts, &Batch::new(order.clone(), &self.by, self.now())).await
+    }
+
+    /// Begins a bulk job. It goes on by itself, on whatever node there is, and
+    /// after a restart; [`Reader::batch`] tells how far it is.
+    pub async fn start_batch(&self, order: Order) -> Result<Batch> {
+        self.parts.check_open("batch")?;
+        let id = order.id;
+        first(self.put(Change::Batch(Box::new(order))).await?)?;
+        self.parts.batches_now.notify_one();
+        let lost = || Error::corrupt("batch", format!("{id} was begun and is not there"));
+        self.parts.store.batch(id).await?.ok_or_else(lost)
+    }
+
+    /// Ends a bulk job before it has looked at everything; what it did stays done.
+    pub async fn stop_batch(&self, id: BatchId) -> Result<Changed> {
+        first(self.put(Change::StopBatch(id)).await?)
+    }
+}
+
+/// Tells this node's attempts and waiters what became of their tasks.
+pub(crate) fn tell_holders<'a>(
+    parts: &Parts,
+    change: &TaskChange,
+    answers: impl Iterator<Item = (TaskId, &'a Result<Changed>)>,
+) {
+    let asks = asked_of_holder(change);
+    for (id, answer) in answers {
+        if answer.is_err() {
+            continue;
+        }
+        if let (Some(asks), Some(run)) = (asks, parts.held.get(id)) {
+            run.requested(asks);
+        }
+        parts.waiters.tell(id);
+    }
+    parts.family_now.notify_one();
 }
 
 /// The answer to a change of one thing.

@@ -15,6 +15,7 @@ use crate::remote::{Remote, attend};
 use crate::renew::{beat_once, join, renew};
 use crate::settings::{KindOptions, QUEUE_SLOTS, SLOTS_MAX, Settings, UnknownKinds};
 use crate::slots::Slots;
+use crate::upkeep::batches::batches;
 use crate::upkeep::due::{Due, promote};
 use crate::upkeep::upkeep;
 use crate::wake::Bell;
@@ -200,6 +201,7 @@ impl Builder {
         loops.spawn(vital(&parts, "watch", watch(parts.clone())));
         loops.spawn(vital(&parts, "promote", promote(parts.clone())));
         loops.spawn(vital(&parts, "upkeep", upkeep(parts.clone())));
+        loops.spawn(vital(&parts, "batches", batches(parts.clone())));
         loops.spawn(vital(&parts, "dispatch", dispatch(parts.clone())));
         loops.spawn(vital(&parts, "remote", attend(parts.clone())));
         let alive = Arc::new(Alive { parts: parts.clone(), loops: Mutex::new(Some(loops)) });
@@ -246,6 +248,7 @@ impl Builder {
             busy: Notify::new(),
             gone: Notify::new(),
             family_now: Notify::new(),
+            batches_now: Notify::new(),
             idle: Notify::new(),
             pauses: AtomicU64::new(0),
             after_step: self.after_step,

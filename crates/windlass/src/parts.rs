@@ -95,6 +95,8 @@ pub(crate) struct Parts {
     pub(crate) gone: Notify,
     /// A family may have ended: look at parents now.
     pub(crate) family_now: Notify,
+    /// A bulk job has begun.
+    pub(crate) batches_now: Notify,
     /// The last held task is gone.
     pub(crate) idle: Notify,
     /// Rises when this process pauses or resumes its own node, so that an older
@@ -116,6 +118,14 @@ impl Parts {
     /// its own.
     pub(crate) fn now(&self) -> Now {
         if self.store.capabilities().shared { Now::Store } else { Now::At(self.clock.now()) }
+    }
+
+    /// Something in the store is other than before, by this node's doing.
+    pub(crate) fn changed(&self) {
+        self.bell.ring(Wake::Work);
+        self.remote.hub.look();
+        self.due.look();
+        self.feed.changed();
     }
 
     pub(crate) fn node(&self) -> NodeId {

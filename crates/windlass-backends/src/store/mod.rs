@@ -10,6 +10,7 @@ pub mod memory;
 pub mod sqlite;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windlass_core::batch::{Batch, RUNNING_MAX};
 use windlass_core::checkpoint::{LOG_MAX, StepEntry, StepRecord, tail};
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
@@ -87,6 +88,7 @@ pub(crate) fn check_writes(writes: &[Write]) -> Result<()> {
 pub(crate) fn check_change(change: &Change) -> Result<()> {
     match change {
         Change::Tasks { ids, .. } => check_count("change", "tasks", ids.len()),
+        Change::Batch(order) => order.validate(),
         _ => Ok(()),
     }
 }
@@ -196,6 +198,28 @@ pub(crate) fn check_payload(payload: Option<&Json>) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// A bulk job's task is looked at again where it is changed.
+pub(crate) fn check_taken(batch: &Batch, task: &Task, has_dead_letter: bool) -> Result<()> {
+    if batch.takes(task, has_dead_letter) {
+        return Ok(());
+    }
+    Err(Error::conflict("batch", format!("{} no longer matches", task.id)))
+}
+
+/// Whether one more bulk job may begin beside so many.
+pub(crate) fn check_running(running: usize) -> Result<()> {
+    if running < RUNNING_MAX {
+        return Ok(());
+    }
+    let message = format!("{running} batches are running, which is the most; stop one, or wait");
+    Err(Error::conflict("batch", message))
+}
+
+/// What has begun, for the audit list.
+pub(crate) fn batch_words(batch: &Batch) -> String {
+    format!("{} {}", batch.id(), batch.order.filter)
 }
 
 /// What people have said about a queue.

@@ -131,6 +131,7 @@ impl History {
             Change::Rerun { .. } => "rerun",
             Change::Queue { change, .. } => change.verb(),
             Change::Node { change, .. } => change.verb(),
+            Change::Batch(_) | Change::Step(_) | Change::StopBatch(_) => "batch",
         };
         for item in answer {
             let word = match item {

@@ -26,6 +26,8 @@ impl Model {
             Change::Rerun { of, id } => vec![self.rerun(*of, *id, now)],
             Change::Queue { name, change } => vec![self.change_queue(name, *change)],
             Change::Node { id, change } => vec![self.change_node(*id, *change)],
+            // Histories have no bulk jobs: their promises are cases of their own.
+            Change::Batch(_) | Change::Step(_) | Change::StopBatch(_) => vec![],
         }
     }
 

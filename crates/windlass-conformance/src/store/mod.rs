@@ -3,6 +3,7 @@
 //! [`store_suite!`](crate::store_suite) and into [`all_cases`] for tests that
 //! break a store on purpose and want to see who notices.
 
+pub mod batches;
 pub mod change;
 pub mod change_again;
 pub mod change_places;
@@ -272,6 +273,25 @@ macro_rules! store_cases {
                 changes_to_a_node_are_told_once,
                 an_unknown_node_is_not_found,
             }
+            batches {
+                a_batch_is_kept_as_it_was_ordered,
+                a_bad_order_is_refused,
+                batches_are_listed_newest_first,
+                a_step_changes_tasks_and_moves_on_together,
+                a_step_sent_again_touches_nothing,
+                an_unknown_batch_takes_no_step,
+                a_stopped_batch_takes_no_step,
+                what_no_longer_matches_is_left_alone,
+                one_that_is_refused_does_not_harm_the_others,
+                a_running_task_is_asked,
+                a_rerun_makes_its_own_task,
+                only_dead_letters_where_that_is_asked_for,
+                discarding_takes_letters_off_the_list,
+                the_audit_list_has_beginning_and_end,
+                no_more_than_may_run_are_begun,
+                old_batches_go_and_running_ones_stay,
+                a_batch_goes_on_after_reopening: durable,
+            }
             children {
                 children_are_written_with_their_step,
                 a_childs_key_counts_once_under_its_parent,
@@ -393,6 +413,7 @@ macro_rules! store_cases {
                 the_last_children_cannot_both_miss,
                 jobs_may_run_everywhere_at_once,
                 an_outbox_row_is_with_one_node_at_a_time,
+                a_step_of_a_batch_is_taken_once,
             }
         }
     };

@@ -2,6 +2,7 @@
 //! key to one, each lease ends once, and a reader of the feed misses nothing.
 
 use super::children::family;
+use crate::harness::look::filter;
 use crate::harness::make::{MINUTE, SECOND, done, fails, step, steps};
 use crate::harness::world::{LEASE, ann, ids, new_node};
 use crate::harness::{Shape, World};
@@ -9,12 +10,13 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use windlass_core::batch::{Action, BatchStep, Order, Target, Walk};
 use windlass_core::children::{Policy, Then};
 use windlass_core::clock::Now;
 use windlass_core::control::{Changed, TaskChange};
 use windlass_core::error::{Code, Result};
 use windlass_core::event::{Event, Position};
-use windlass_core::id::TaskId;
+use windlass_core::id::{BatchId, TaskId};
 use windlass_core::state::State;
 use windlass_core::store::{Change, Job, OutboxOp, Store, Submitted, Write, Written};
 use windlass_core::task::NewTask;
@@ -334,4 +336,28 @@ pub async fn an_outbox_row_is_with_one_node_at_a_time(w: World) {
     }
     let seqs: Vec<i64> = rows.iter().flatten().map(|r| r.seq).collect();
     assert_eq!(seqs.iter().collect::<BTreeSet<_>>().len(), seqs.len());
+}
+
+pub async fn a_step_of_a_batch_is_taken_once(w: World) {
+    let ids = w.submit_all(w.many(20)).await;
+    w.operate(Change::Tasks { ids: ids.clone(), change: TaskChange::Cancel }).await;
+    let order = Order::new(BatchId::from_key(1), Action::Requeue, filter("state:cancelled"));
+    w.operate(Change::Batch(Box::new(order))).await;
+    let step = BatchStep {
+        batch: BatchId::from_key(1),
+        version: 0,
+        verdicts: vec![],
+        targets: ids.iter().map(|&task| Target { task, again: None }).collect(),
+        skipped: 0,
+        walk: Walk::To(ids[0]),
+    };
+    let jobs = (0..10).map(|i| {
+        let (store, step, now) = (w.handle(i), Box::new(step.clone()), w.now());
+        async move { store.change(Change::Step(step), ann(), now).await }
+    });
+    let answers = at_once(jobs).await;
+    assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 1, "{answers:?}");
+    assert_eq!(w.told("task.requeued").await, 20);
+    let batch = w.store().batch(BatchId::from_key(1)).await.unwrap().unwrap();
+    assert_eq!((batch.counts.changed, batch.counts.matched), (20, 20));
 }

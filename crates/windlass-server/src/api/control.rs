@@ -1,9 +1,9 @@
-//! What people do to one task: cancel, pause, resume, requeue, rerun. Each verb
+//! What people do to one task: cancel, pause, resume, requeue, rerun, edit. Each verb
 //! is one change of the engine; the answer is the task as it stands now, with
 //! 202 when the node that holds it has yet to obey.
 
 use super::App;
-use super::input::{Object, parse_or_default, task_id};
+use super::input::{Object, parse, parse_or_default, task_id};
 use super::problem::{Answer, ProblemBody};
 use super::submit::small_body;
 use super::tasks::find;
@@ -118,6 +118,40 @@ pub(super) async fn requeue(
     let Object(requeue): Object<Requeue> = parse_or_default(&text)?;
     let wanted = requeue.change(app.engine.settings().payload_max)?;
     change(&app, &caller, &id, wanted).await
+}
+
+/// What may be changed about a task.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskEdit {
+    /// Instead of the old payload; any JSON but null.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<RawValue>,
+}
+
+/// Changes the payload of a task that does not run
+///
+/// A task that waits, is paused, failed or was cancelled; it does not run by that.
+#[utoipa::path(
+    patch, path = "/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)),
+    request_body = TaskEdit,
+    responses(
+        (status = 200, body = TaskView),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn edit(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Response> {
+    let text = small_body(&headers, body, &app).await?;
+    let Object(TaskEdit { payload }): Object<TaskEdit> = parse(&text)?;
+    let payload = JsonText::trusted(payload.get());
+    windlass::core::task::check_payload(&payload, app.engine.settings().payload_max)?;
+    change(&app, &caller, &id, TaskChange::EditPayload(payload)).await
 }
 
 /// Does the work of an ended task again, as a new task

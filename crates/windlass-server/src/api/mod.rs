@@ -3,6 +3,7 @@
 //! `problem.rs` refuses, `envelope.rs` goes around all of them; `feed.rs` fans
 //! events out. The OpenAPI document is collected from the handlers themselves.
 
+mod batches;
 mod control;
 mod cursor;
 mod dead_letters;
@@ -132,6 +133,7 @@ impl App {
     ),
     tags(
         (name = "tasks", description = "Submit, look, act"),
+        (name = "batches", description = "One verb on everything a filter matches"),
         (name = "dead letters", description = "Failed tasks that wait for a person"),
         (name = "queues", description = "Lanes with their own concurrency and limits"),
         (name = "nodes", description = "Running processes"),
@@ -147,7 +149,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Described::openapi())
         .routes(routes!(submit::submit, tasks::list))
         .routes(routes!(submit::bulk))
-        .routes(routes!(tasks::one))
+        .routes(routes!(tasks::one, control::edit))
         .routes(routes!(tasks::result))
         .routes(routes!(tasks::checkpoint))
         .routes(routes!(tasks::attempts))
@@ -159,6 +161,9 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(control::resume))
         .routes(routes!(control::requeue))
         .routes(routes!(control::rerun))
+        .routes(routes!(batches::start, batches::list))
+        .routes(routes!(batches::one))
+        .routes(routes!(batches::stop))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::export))
         .routes(routes!(dead_letters::one))

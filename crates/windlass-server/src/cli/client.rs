@@ -325,11 +325,12 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// Hints are written for users of HTTP; here the same is a command.
 fn in_commands(hint: &str) -> String {
-    const SAID: [(&str, &str); 8] = [
+    const SAID: [(&str, &str); 9] = [
         ("GET /v1/tasks", "`windlass task list`"),
         ("GET /v1/queues", "`windlass queue list`"),
         ("GET /v1/nodes", "`windlass node list`"),
         ("GET /v1/dead-letters", "`windlass dead list`"),
+        ("GET /v1/batches", "`windlass batch list`"),
         ("GET /v1/audit", "`windlass audit list`"),
         ("GET the resource", "`windlass task show` or `windlass queue show`"),
         (

@@ -2,13 +2,13 @@
 //! cause. Requeueing goes through `select.rs`; editing a payload opens the
 //! person's editor in `edit.rs`.
 
+use super::bulk::{AgainArgs, BulkArgs};
 use super::client::{Call, Client};
 use super::failure::{Exit, Failure};
 use super::fields::{self, text};
 use super::global::Global;
 use super::listing::{ListArgs, list};
 use super::output::{Cell, Column, Out};
-use super::rate::Rate;
 use super::select::{Verb, act};
 use super::submit::payload;
 use super::task::with_filter;
@@ -17,10 +17,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+/// What to do with a payload that needed no change.
+const AS_IT_IS: &str = "`windlass dead requeue ID` runs the task again as it is";
+
 const EXAMPLES: &str = "\
 Examples:
   windlass dead list --group error
-  windlass dead requeue 'error~\"connection reset\"' --rate 5/s
+  windlass dead requeue 'error~\"connection reset\"' --rate 5/s --stop-above 20
   windlass dead edit 4k7m2p
   windlass dead export queue:media > dead.jsonl";
 
@@ -68,15 +71,16 @@ pub(crate) struct ManyLetters {
     /// Ids, or a filter
     #[arg(required = true, value_name = "ID|FILTER")]
     target: Vec<String>,
+    #[command(flatten)]
+    bulk: BulkArgs,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RequeueArgs {
     #[command(flatten)]
     letters: ManyLetters,
-    /// No faster than this: 5/s, 300/m
-    #[arg(long, value_name = "RATE")]
-    rate: Option<String>,
+    #[command(flatten)]
+    again: AgainArgs,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -127,18 +131,26 @@ pub(crate) async fn run(command: DeadCommand, global: &Global) -> Result<Exit, F
         }
         DeadCommand::Show(one) => show(global, &one.id).await,
         DeadCommand::Requeue(args) => {
-            let rate = args.rate.as_deref().map(Rate::read).transpose()?;
-            act(global, &args.letters.target, &verb("requeue", rate)).await
+            let verb = Verb { again: args.again, ..verb("requeue", &args.letters) };
+            act(global, &args.letters.target, &verb).await
         }
         DeadCommand::Edit(args) => edit_letter(global, &args).await,
-        DeadCommand::Discard(many) => act(global, &many.target, &verb("discard", None)).await,
+        DeadCommand::Discard(many) => act(global, &many.target, &verb("discard", &many)).await,
         DeadCommand::Export(args) => export(global, &args.filter).await,
     }
 }
 
-fn verb(name: &'static str, rate: Option<Rate>) -> Verb {
-    let things = ("dead letter", "dead letters");
-    Verb { place: "dead-letters", name, things, body: None, rate, columns: COLUMNS }
+fn verb(name: &'static str, many: &ManyLetters) -> Verb {
+    Verb {
+        place: "dead-letters",
+        of: Some("dead_letters"),
+        name,
+        things: ("dead letter", "dead letters"),
+        from_step: None,
+        bulk: many.bulk.clone(),
+        again: AgainArgs::default(),
+        columns: COLUMNS,
+    }
 }
 
 async fn groups(global: &Global, call: Call) -> Result<Exit, Failure> {
@@ -167,7 +179,7 @@ async fn edit_letter(global: &Global, args: &EditArgs) -> Result<Exit, Failure> 
         None => {
             edit::need_terminal()?;
             let letter = get(&client, &args.one.id).await?;
-            let payload = edit::edit(fields::at(&letter, "payload").clone()).await?;
+            let payload = edit::edit(fields::at(&letter, "payload").clone(), AS_IT_IS).await?;
             (text(&letter, "id").to_owned(), payload)
         }
     };

@@ -20,9 +20,10 @@ pub(crate) fn need_terminal() -> Result<(), Failure> {
 }
 
 /// Opens `$VISUAL` or `$EDITOR` on a document and returns what was saved.
-pub(crate) async fn edit(before: Value) -> Result<Value, Failure> {
+/// `unchanged` is the hint when that is the same as before.
+pub(crate) async fn edit(before: Value, unchanged: &'static str) -> Result<Value, Failure> {
     // On a thread of its own: the editor may stay open for long.
-    let edited = tokio::task::spawn_blocking(move || edit_now(&editor(), &before));
+    let edited = tokio::task::spawn_blocking(move || edit_now(&editor(), &before, unchanged));
     edited.await.unwrap_or_else(|e| Err(broken(&e)))
 }
 
@@ -31,12 +32,12 @@ fn editor() -> String {
     named.into_iter().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "vi".to_owned())
 }
 
-fn edit_now(editor: &str, before: &Value) -> Result<Value, Failure> {
+fn edit_now(editor: &str, before: &Value, unchanged: &str) -> Result<Value, Failure> {
     let path = std::env::temp_dir().join(format!("windlass-{:032x}.json", rand::random::<u128>()));
     write_private(&path, &format!("{before:#}\n")).map_err(|e| broken(&e))?;
     let text =
         open_editor(editor, &path).and_then(|()| fs::read_to_string(&path).map_err(|e| broken(&e)));
-    let read = text.and_then(|text| read_back(&text, &path, before));
+    let read = text.and_then(|text| read_back(&text, &path, before, unchanged));
     if !matches!(&read, Err(failure) if failure.hint.contains(&shown(&path))) {
         let _ = fs::remove_file(&path);
     }
@@ -61,17 +62,16 @@ fn open_editor(editor: &str, path: &PathBuf) -> Result<(), Failure> {
     }
 }
 
-fn read_back(text: &str, path: &Path, before: &Value) -> Result<Value, Failure> {
+fn read_back(text: &str, path: &Path, before: &Value, unchanged: &str) -> Result<Value, Failure> {
     let after: Value = serde_json::from_str(text).map_err(|e| {
         let hint = format!("your text is kept: mend it, then pass --data @{}", shown(path));
         Failure::new(Exit::Failed, format!("what was saved is not valid JSON: {e}"), hint)
     })?;
     if after == *before {
-        let hint = "`windlass dead requeue ID` runs the task again as it is";
         return Err(Failure::new(
             Exit::Failed,
             "the payload was not changed; nothing was sent",
-            hint,
+            unchanged,
         ));
     }
     Ok(after)
@@ -93,21 +93,21 @@ mod tests {
 
     #[test]
     fn an_editor_that_changes_nothing_sends_nothing() {
-        let failure = edit_now("true", &json!({"a": 1})).unwrap_err();
+        let failure = edit_now("true", &json!({"a": 1}), "hint").unwrap_err();
         assert!(failure.message.contains("not changed"), "{failure}");
-        let failure = edit_now("false", &json!({"a": 1})).unwrap_err();
+        let failure = edit_now("false", &json!({"a": 1}), "hint").unwrap_err();
         assert!(failure.message.contains("`false` failed"), "{failure}");
     }
 
     #[test]
     fn what_was_saved_comes_back() {
-        let after = edit_now("sed -i s/1/2/", &json!({"a": 1})).unwrap();
+        let after = edit_now("sed -i s/1/2/", &json!({"a": 1}), "hint").unwrap();
         assert_eq!(after, json!({"a": 2}));
     }
 
     #[test]
     fn text_that_is_no_json_is_kept() {
-        let failure = edit_now("sed -i s/1/x/", &json!({"a": 1})).unwrap_err();
+        let failure = edit_now("sed -i s/1/x/", &json!({"a": 1}), "hint").unwrap_err();
         let path = failure.hint.split('@').nth(1).unwrap();
         assert!(fs::read_to_string(path).unwrap().contains('x'));
         fs::remove_file(path).unwrap();

@@ -5,7 +5,9 @@
 
 mod about;
 mod audit;
+mod batch;
 pub mod bench;
+mod bulk;
 mod child;
 mod client;
 pub mod config;
@@ -26,7 +28,6 @@ mod node;
 mod output;
 mod pages;
 mod queue;
-mod rate;
 mod select;
 pub mod serve;
 mod single;
@@ -85,6 +86,9 @@ enum Command {
     /// Failed tasks that wait for a person
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Verbs that a filter began, as jobs of the server
+    #[command(subcommand)]
+    Batch(batch::BatchCommand),
     /// Lanes of tasks
     #[command(subcommand)]
     Queue(queue::QueueCommand),
@@ -192,6 +196,7 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Submit(args) => submit::run(*args, global).await,
         Command::Task(command) => task::run(command, global).await,
         Command::Dead(command) => dead::run(command, global).await,
+        Command::Batch(command) => batch::run(command, global).await,
         Command::Queue(command) => queue::run(command, global).await,
         Command::Node(command) => node::run(command, global).await,
         Command::Event(command) => event::run(command, global).await,
@@ -264,7 +269,13 @@ mod tests {
             "windlass task requeue abcdef --from-step s",
             "windlass task wait abcdef --timeout 5s",
             "windlass dead list --group error",
-            "windlass dead requeue state:failed --rate 5/s",
+            "windlass dead requeue state:failed --rate 5/s --stop-above 20",
+            "windlass task cancel queue:q --rate 100/m --detach",
+            "windlass task edit abcdef --data {}",
+            "windlass batch list -n 5",
+            "windlass batch show bat_1",
+            "windlass batch watch bat_1",
+            "windlass batch stop bat_1",
             "windlass dead edit abcdef --data {}",
             "windlass dead export",
             "windlass queue set q --concurrency none --depth-max 5",
@@ -292,6 +303,9 @@ mod tests {
             "windlass task list --frob",
             "windlass task list -o xml",
             "windlass rollback x",
+            "windlass task requeue state:failed --stop-above 100",
+            "windlass task cancel state:queued --rate fast",
+            "windlass task cancel state:queued --stop-above 5",
         ] {
             assert!(read(line).is_err(), "{line}");
         }

@@ -1,27 +1,16 @@
-//! Does one verb to the tasks or dead letters that ids or a filter name. For a
-//! filter it takes a snapshot of the matching ids, shows a preview, asks, and
-//! sends one request per id with a few in flight, so that what changes meanwhile
-//! does not matter. What a verb means is the server's business.
+//! Does one verb to the tasks or dead letters that ids or a filter name. Named
+//! ones are asked for one by one; a filter is a batch of the server, see
+//! `bulk.rs`. What a verb means is the server's business.
 
+use super::bulk::{AgainArgs, BulkArgs, by_filter};
 use super::client::{Call, Client};
-use super::confirm::confirm;
 use super::failure::{Exit, Failure};
-use super::fields;
 use super::global::{Format, Global};
-use super::output::{Cell, Column, Out};
-use super::pages::{Pages, Wanted};
-use super::rate::Rate;
+use super::output::{Column, Out};
 use super::words::Target;
 use super::{ids, single};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-const IN_FLIGHT: usize = 8;
-/// Matches that a preview counts and shows.
-const COUNTED: usize = 10_000;
-const SHOWN: usize = 5;
 /// Messages of failures that are told.
 const TOLD: usize = 3;
 
@@ -30,26 +19,45 @@ const TOLD: usize = 3;
 pub(crate) struct Verb {
     /// Where the things are, `tasks` or `dead-letters`.
     pub(crate) place: &'static str,
+    /// The same for a batch, where it is not what the action means anyway.
+    pub(crate) of: Option<&'static str>,
     pub(crate) name: &'static str,
     /// What one of them is called, with its plural.
     pub(crate) things: (&'static str, &'static str),
-    pub(crate) body: Option<Value>,
-    pub(crate) rate: Option<Rate>,
+    pub(crate) from_step: Option<String>,
+    pub(crate) bulk: BulkArgs,
+    pub(crate) again: AgainArgs,
     pub(crate) columns: &'static [Column],
 }
 
 impl Verb {
     fn call(&self, id: &str) -> Call {
         let call = Call::post(&["v1", self.place, id, self.name]);
-        match &self.body {
-            Some(body) => call.body(body.clone()),
+        match &self.from_step {
+            Some(step) => call.body(json!({"from_step": step})),
             None => call,
         }
     }
 
-    fn count(&self, n: usize) -> String {
+    pub(crate) fn count(&self, n: u64) -> String {
         let (one, many) = self.things;
         if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+    }
+
+    /// What has a meaning for many only.
+    fn check_names(&self) -> Result<(), Failure> {
+        let said = [
+            ("--rate", self.bulk.rate.is_some()),
+            ("--detach", self.bulk.detach),
+            ("--stop-above", self.again.stop_above.is_some()),
+        ];
+        match said.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => {
+                let hint = "leave it out, or write a filter such as id:tsk_0123456789abc";
+                Err(Failure::usage(format!("{flag} is for filters, not for ids"), hint))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -67,137 +75,41 @@ struct Tally {
 
 /// Does `verb` to what `words` name.
 pub(crate) async fn act(global: &Global, words: &[String], verb: &Verb) -> Result<Exit, Failure> {
-    let (out, client) = (Out::new(global), Client::new(global)?);
-    match Target::read(words)? {
-        Target::Filter(filter) => by_filter(global, &out, &client, &filter, verb).await,
-        Target::Names(names) => {
-            let mut found = Vec::new();
-            for name in names {
-                found.push(ids::find(&client, name).await?);
-            }
-            match found.as_slice() {
-                [id] if global.dry_run => single::show_request(&out, &verb.call(id)),
-                [id] => {
-                    let answer = client.send(verb.call(id)).await?;
-                    if answer.status == 202 {
-                        out.say(&format!("{}: the node that runs it was asked", verb.name));
-                    }
-                    single::show_task(&out, &answer.body).map(|()| Exit::Ok)
-                }
-                _ if global.dry_run => {
-                    found.iter().try_for_each(|id| out.line(id)).map(|()| Exit::Ok)
-                }
-                _ => finish(&out, verb, run(&out, &client, found, verb).await),
-            }
-        }
-    }
-}
-
-async fn by_filter(
-    global: &Global,
-    out: &Out,
-    client: &Client,
-    filter: &str,
-    verb: &Verb,
-) -> Result<Exit, Failure> {
-    let call = Call::get(&["v1", verb.place]).query("q", filter);
-    let mut pages = Pages::new(client, call);
-    let mut matches = pages.collect(Wanted::AtMost(COUNTED)).await?;
-    if matches.is_empty() {
-        out.say(&format!("no {} match `{filter}`", verb.things.1));
-        // Who reads a table has been told; a program gets its document.
-        return match out.format {
-            Format::Table => Ok(Exit::Ok),
-            _ => finish(out, verb, Tally::default()),
-        };
-    }
-    let count = match pages.ended() {
-        true => verb.count(matches.len()),
-        false => format!("more than {}", verb.count(matches.len())),
+    let names = match Target::read(words)? {
+        Target::Filter(filter) => return by_filter(global, &filter, verb).await,
+        Target::Names(names) => names,
     };
-    preview(out, verb, &count, &matches);
-    if global.dry_run {
-        let shown = json!({"matched": matches.len(), "more": !pages.ended()});
-        return dry_end(out, &matches, &shown);
+    verb.check_names()?;
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let mut found = Vec::new();
+    for name in names {
+        found.push(ids::find(&client, name).await?);
     }
-    confirm(global, &format!("{} {count}", verb.name)).await?;
-    let mut snapshot: Vec<String> = matches.drain(..).map(|item| id_of(&item)).collect();
-    while !pages.ended() {
-        snapshot.extend(pages.next(COUNTED).await?.iter().map(id_of));
-    }
-    finish(out, verb, run(out, client, snapshot, verb).await)
-}
-
-fn id_of(item: &Value) -> String {
-    fields::text(item, "id").to_owned()
-}
-
-fn preview(out: &Out, verb: &Verb, count: &str, matches: &[Value]) {
-    let now = super::times::now();
-    let first = matches.iter().take(SHOWN);
-    let rows = first.map(|item| verb.columns.iter().map(|(_, cell)| cell(item, now)).collect());
-    let rows: Vec<Vec<Cell>> = rows.collect();
-    let titles: Vec<&str> = verb.columns.iter().map(|(title, _)| *title).collect();
-    out.say(&format!("{} {count}:", verb.name));
-    out.say(out.grid_talk(&titles, rows).trim_end());
-    if matches.len() > SHOWN {
-        out.say("…");
+    match found.as_slice() {
+        [id] if global.dry_run => single::show_request(&out, &verb.call(id)),
+        [id] => {
+            let answer = client.send(verb.call(id)).await?;
+            if answer.status == 202 {
+                out.say(&format!("{}: the node that runs it was asked", verb.name));
+            }
+            single::show_task(&out, &answer.body).map(|()| Exit::Ok)
+        }
+        _ if global.dry_run => found.iter().try_for_each(|id| out.line(id)).map(|()| Exit::Ok),
+        _ => finish(&out, verb, each(&client, found, verb).await),
     }
 }
 
-/// With `--dry-run` the preview was all; programs get what matched.
-fn dry_end(out: &Out, matches: &[Value], shown: &Value) -> Result<Exit, Failure> {
-    match out.format {
-        Format::Table => out.say("dry run: nothing was changed"),
-        Format::Json => out.json(shown)?,
-        Format::Jsonl => matches.iter().try_for_each(|item| out.json(item))?,
-        Format::Id => matches.iter().try_for_each(|item| out.line(&id_of(item)))?,
-    }
-    Ok(Exit::Ok)
-}
-
-/// Sends the verb to each id, a few at a time.
-async fn run(out: &Out, client: &Client, ids: Vec<String>, verb: &Verb) -> Tally {
-    let bar = progress(out, ids.len());
-    let mut ticker = verb.rate.map(Rate::ticker);
+/// One after another: as many as somebody wrote down.
+async fn each(client: &Client, ids: Vec<String>, verb: &Verb) -> Tally {
     let mut tally = Tally { matched: ids.len(), ..Tally::default() };
-    let mut left = ids.into_iter();
-    let mut flying = FuturesUnordered::new();
-    loop {
-        let room = flying.len() < IN_FLIGHT && left.len() > 0 && tally.stopped.is_none();
-        tokio::select! {
-            () = turn(&mut ticker), if room => {
-                let Some(id) = left.next() else { continue };
-                let call = verb.call(&id);
-                flying.push(async move { (id, client.body(call).await) });
-            }
-            Some((id, answer)) = flying.next(), if !flying.is_empty() => {
-                tally.add(id, answer);
-                bar.inc(1);
-            }
-            else => break,
+    for id in ids {
+        let answer = client.body(verb.call(&id)).await;
+        tally.add(id, answer);
+        if tally.stopped.is_some() {
+            break;
         }
     }
-    bar.finish_and_clear();
     tally
-}
-
-/// Waits until the rate allows the next one.
-async fn turn(ticker: &mut Option<tokio::time::Interval>) {
-    if let Some(ticker) = ticker {
-        ticker.tick().await;
-    }
-}
-
-fn progress(out: &Out, total: usize) -> ProgressBar {
-    if !out.draws() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(total as u64);
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 impl Tally {
@@ -231,7 +143,8 @@ fn finish(out: &Out, verb: &Verb, tally: Tally) -> Result<Exit, Failure> {
     });
     match out.format {
         Format::Table => {
-            let mut line = format!("{}: {done} of {} done", verb.name, verb.count(matched));
+            let all = verb.count(matched as u64);
+            let mut line = format!("{}: {done} of {all} done", verb.name);
             for (n, word) in [(skipped, "skipped"), (failed, "failed"), (untried, "not tried")] {
                 if n > 0 {
                     line.push_str(&format!(", {n} {word}"));

@@ -2,6 +2,7 @@
 //! short answers; the full page of a task is in `task_page.rs`, acting on many
 //! in `select.rs`, waiting in `follow.rs`.
 
+use super::bulk::{AgainArgs, BulkArgs};
 use super::client::{Call, Client};
 use super::failure::{Exit, Failure};
 use super::fields::{self, clean, plain, text};
@@ -10,8 +11,8 @@ use super::global::{Format, Global};
 use super::listing::{ListArgs, list};
 use super::output::{Cell, Column, Out, Tone};
 use super::select::{Verb, act};
-use super::submit::parse_duration_arg;
-use super::{event, ids, task_page, times, words};
+use super::submit::{parse_duration_arg, payload};
+use super::{edit, event, ids, single, task_page, times, words};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -23,7 +24,9 @@ Filters: state:failed,retrying queue:media kind:image.* label.tenant:acme error~
 Examples:
   windlass task list state:failed since:1h
   windlass task show 4k7m2p
-  windlass task cancel queue:media state:queued --dry-run";
+  windlass task cancel queue:media state:queued --dry-run
+  windlass task requeue state:failed --rate 5/s --stop-above 20
+  windlass task edit 4k7m2p";
 
 #[derive(Debug, Clone, Subcommand)]
 #[command(after_help = FILTERS)]
@@ -54,7 +57,9 @@ pub(crate) enum TaskCommand {
     /// Run failed or cancelled tasks again
     Requeue(RequeueArgs),
     /// Submit tasks again as new ones
-    Rerun(ManyTasks),
+    Rerun(RerunArgs),
+    /// Change the payload of a task that does not run
+    Edit(EditArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -85,6 +90,25 @@ pub(crate) struct ManyTasks {
     /// Ids, or a filter
     #[arg(required = true, value_name = "ID|FILTER")]
     target: Vec<String>,
+    #[command(flatten)]
+    bulk: BulkArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RerunArgs {
+    #[command(flatten)]
+    tasks: ManyTasks,
+    #[command(flatten)]
+    again: AgainArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    one: OneTask,
+    /// The new payload instead of an editor: JSON, @FILE or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    data: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -94,6 +118,8 @@ pub(crate) struct RequeueArgs {
     /// Begin at this step instead of the first unfinished one
     #[arg(long, value_name = "STEP")]
     from_step: Option<String>,
+    #[command(flatten)]
+    again: AgainArgs,
 }
 
 pub(crate) const COLUMNS: &[Column] = &[
@@ -119,20 +145,52 @@ pub(crate) async fn run(command: TaskCommand, global: &Global) -> Result<Exit, F
         TaskCommand::History(one) => history(global, &one.id).await,
         TaskCommand::Why(one) => why(global, &one.id).await,
         TaskCommand::Logs(one) => logs(global, &one.id).await,
-        TaskCommand::Cancel(many) => act(global, &many.target, &verb("cancel", None)).await,
-        TaskCommand::Pause(many) => act(global, &many.target, &verb("pause", None)).await,
-        TaskCommand::Resume(many) => act(global, &many.target, &verb("resume", None)).await,
-        TaskCommand::Rerun(many) => act(global, &many.target, &verb("rerun", None)).await,
-        TaskCommand::Requeue(args) => {
-            let body = args.from_step.map(|step| json!({"from_step": step}));
-            act(global, &args.tasks.target, &verb("requeue", body)).await
+        TaskCommand::Cancel(many) => act(global, &many.target, &verb("cancel", &many)).await,
+        TaskCommand::Pause(many) => act(global, &many.target, &verb("pause", &many)).await,
+        TaskCommand::Resume(many) => act(global, &many.target, &verb("resume", &many)).await,
+        TaskCommand::Rerun(RerunArgs { tasks, again }) => {
+            let verb = Verb { again, ..verb("rerun", &tasks) };
+            act(global, &tasks.target, &verb).await
         }
+        TaskCommand::Requeue(RequeueArgs { tasks, from_step, again }) => {
+            let verb = Verb { from_step, again, ..verb("requeue", &tasks) };
+            act(global, &tasks.target, &verb).await
+        }
+        TaskCommand::Edit(args) => edit_task(global, &args).await,
     }
 }
 
-fn verb(name: &'static str, body: Option<Value>) -> Verb {
-    let things = ("task", "tasks");
-    Verb { place: "tasks", name, things, body, rate: None, columns: COLUMNS }
+fn verb(name: &'static str, many: &ManyTasks) -> Verb {
+    Verb {
+        place: "tasks",
+        of: None,
+        name,
+        things: ("task", "tasks"),
+        from_step: None,
+        bulk: many.bulk.clone(),
+        again: AgainArgs::default(),
+        columns: COLUMNS,
+    }
+}
+
+async fn edit_task(global: &Global, args: &EditArgs) -> Result<Exit, Failure> {
+    let (out, client) = (Out::new(global), Client::new(global)?);
+    let id = ids::resolve(&client, &args.one.id).await?;
+    let payload = match &args.data {
+        Some(data) => payload::from_data(data).await?,
+        None => {
+            edit::need_terminal()?;
+            let task = client.body(Call::get(&["v1", "tasks", &id])).await?;
+            let unchanged = "save another document, or pass --data";
+            edit::edit(fields::at(&task, "payload").clone(), unchanged).await?
+        }
+    };
+    let call = Call::patch(&["v1", "tasks", &id]).body(json!({"payload": payload}));
+    if global.dry_run {
+        return single::show_request(&out, &call);
+    }
+    let answer = client.body(call).await?;
+    single::show_task(&out, &answer).map(|()| Exit::Ok)
 }
 
 /// Adds a filter to a request where one was given.

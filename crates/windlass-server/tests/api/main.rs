@@ -5,6 +5,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
 
 mod access;
+mod batches;
 mod control;
 mod dead;
 mod events;

@@ -32,7 +32,43 @@ fn a_filter_is_shown_asked_and_done() {
     let none = server.run(&["task", "cancel", "state:scheduled", "--yes", "-o", "json"]).ok();
     assert_eq!(none.json()["matched"], 0);
     let again = server.run(&["task", "requeue", "state:cancelled", "-y", "-o", "json"]).ok();
-    assert_eq!(again.json()["done"], 3);
+    assert_eq!(again.json()["changed"], 3);
+}
+
+#[test]
+fn a_batch_is_begun_looked_at_and_stopped() {
+    let server = Server::dev();
+    three_that_wait(&server);
+    let slow = ["task", "pause", "state:scheduled", "--rate", "1/h", "--yes", "--detach"];
+    let begun = server.run(&[&slow[..], &["-o", "id"]].concat()).ok();
+    let id = begun.stdout.trim_end();
+    assert!(id.starts_with("bat_"), "{begun:?}");
+    until("the first change", || (count(&server, "state:paused") == 1).then_some(()));
+    let shown = server.run(&["batch", "show", id]).ok();
+    assert!(shown.stdout.contains("state:scheduled") && shown.stdout.contains("1/h"), "{shown:?}");
+    let stopped = server.run(&["batch", "stop", id]).ok();
+    assert_eq!(stopped.stdout, format!("{id}  stopped  pause: 1 of 1 task done\n"));
+    server.run(&["batch", "watch", id]).fails(7).said("stopped by");
+    let list = server.run(&["batch", "list"]).ok();
+    assert!(list.stdout.contains(id) && list.stdout.contains("stopped"), "{list:?}");
+    assert_eq!(count(&server, "state:scheduled"), 2);
+    server.run(&["batch", "show", "bat_0000000000000"]).fails(3);
+    let none = server.run(&["task", "resume", "state:scheduled", "--yes"]).ok();
+    none.said("the state of none lets you resume it");
+}
+
+#[test]
+fn a_payload_is_edited() {
+    let server = Server::dev();
+    let id = server.submit(&["demo.hello", "name=Ann", "--delay", "1h"]);
+    server.run(&["task", "edit", &id]).fails(2).said("--data");
+    let edited = server.run(&["task", "edit", &id, "--data", r#"{"name":"Bob"}"#]).ok();
+    assert!(edited.stdout.starts_with(&format!("{id}  scheduled")), "{edited:?}");
+    assert_eq!(server.task(&id)["payload"]["name"], "Bob");
+    server.run(&["task", "cancel", &id]).ok();
+    server.run(&["task", "requeue", &id]).ok();
+    server.run(&["task", "wait", &id]).ok();
+    server.run(&["task", "edit", &id, "--data", "1"]).fails(5);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::print_stdout)] // the figures of a run are shown
 
+mod batch;
 mod checker;
 mod clients;
 #[path = "../process/mod.rs"]

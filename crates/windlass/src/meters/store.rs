@@ -8,19 +8,20 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::{Clock, Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::error::{Code, Error, Result};
 use windlass_core::event::{Event, Position};
-use windlass_core::id::TaskId;
+use windlass_core::id::{BatchId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::limits::Limit;
 use windlass_core::schedule::Schedule;
 use windlass_core::store::{
-    Actor, Attempt, AuditRow, BoxFuture, Capabilities, Change, Claim, Claimed, DeadLetter, Job,
-    Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
+    Actor, Attempt, AuditRow, Batches, BoxFuture, Capabilities, Change, Claim, Claimed, DeadLetter,
+    Job, Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
     Renewal, Renewed, Setting, Stats, Store, Submit, Submitted, Upkept, Write, Written,
 };
 use windlass_core::task::Task;
@@ -131,6 +132,8 @@ calls! {
         schedules() -> Vec<Schedule>;
         limits() -> Vec<Limit>;
         tokens() -> Vec<AccessToken>;
+        batch(id: BatchId) -> Option<Batch>;
+        batches(which: Batches, before: Option<BatchId>, limit: usize) -> Vec<Batch>;
         stats() -> Stats;
     }
 }

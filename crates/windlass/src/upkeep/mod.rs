@@ -1,7 +1,9 @@
 //! Small named periodic jobs, safe on every node at once: there is no leader.
 //! The store does the work of each in bounded pieces; here is when. What
-//! depends on a precise time, tasks becoming due, is in `due.rs`.
+//! depends on a precise time, tasks becoming due, is in `due.rs`; bulk jobs are
+//! moved on by `batches.rs`.
 
+pub(crate) mod batches;
 pub(crate) mod due;
 
 use crate::parts::{Parts, Phase};

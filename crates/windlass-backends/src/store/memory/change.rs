@@ -17,8 +17,8 @@ impl Inner {
         change: &Change,
         by: &Actor,
         now: Timestamp,
-    ) -> Vec<Result<Changed>> {
-        match change {
+    ) -> Result<Vec<Result<Changed>>> {
+        Ok(match change {
             Change::Tasks { ids, change } => ids
                 .iter()
                 .map(|&id| {
@@ -42,7 +42,14 @@ impl Inner {
                 self.note(by, change.verb(), &id.to_string(), &result, now);
                 vec![result]
             }
-        }
+            Change::Batch(order) => vec![self.start_batch(order, by, now)],
+            Change::Step(step) => self.step_batch(step, now)?,
+            Change::StopBatch(id) => {
+                let result = self.stop_batch(*id, by, now);
+                self.note(by, "stop", &id.to_string(), &result, now);
+                vec![result]
+            }
+        })
     }
 
     pub(super) fn change_task(
@@ -98,7 +105,7 @@ impl Inner {
         }
     }
 
-    fn rerun(&mut self, of: TaskId, id: TaskId, now: Timestamp) -> Result<Changed> {
+    pub(super) fn rerun(&mut self, of: TaskId, id: TaskId, now: Timestamp) -> Result<Changed> {
         let row = self.tasks.get(&of).ok_or_else(|| no_such("task", of))?;
         if !row.task.state().is_ended() {
             let message = format!("{of} is {}; only ended tasks can be rerun", row.task.state());
@@ -139,6 +146,17 @@ impl Inner {
         result: &Result<Changed>,
         at: Timestamp,
     ) {
+        self.note_words(by, action, target, crate::store::outcome_word(result), at);
+    }
+
+    pub(super) fn note_words(
+        &mut self,
+        by: &Actor,
+        action: &str,
+        target: &str,
+        outcome: &str,
+        at: Timestamp,
+    ) {
         self.audit_seq += 1;
         self.audit.push_back(AuditRow {
             seq: self.audit_seq,
@@ -146,7 +164,7 @@ impl Inner {
             by: by.clone(),
             action: action.to_owned(),
             target: target.to_owned(),
-            outcome: crate::store::outcome_word(result).to_owned(),
+            outcome: outcome.to_owned(),
         });
     }
 }

@@ -2,6 +2,7 @@
 //! work that may be lost with the process. One lock around plain maps; every
 //! call checks first and writes after, so a refused call leaves nothing behind.
 
+mod batches;
 mod change;
 mod claim;
 mod outbox;
@@ -18,11 +19,12 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use windlass_core::Result;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::Batch;
 use windlass_core::checkpoint::StepEntry;
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::event::{Event, Position};
-use windlass_core::id::{NodeId, TaskId};
+use windlass_core::id::{BatchId, NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::ClaimNo;
 use windlass_core::limits::Limit;
@@ -116,6 +118,7 @@ struct Inner {
     schedules: BTreeMap<String, Schedule>,
     limits: BTreeMap<String, Limit>,
     tokens: BTreeMap<String, AccessToken>,
+    batches: BTreeMap<BatchId, Batch>,
     outbox_rule: OutboxRule,
     outbox: BTreeMap<i64, OutboxRow>,
     outbox_seq: i64,
@@ -162,7 +165,7 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'_, Result<Vec<Result<Changed>>>> {
         self.with(|inner| {
             check_change(&change)?;
-            Ok(inner.change(&change, &by, instant(now)))
+            inner.change(&change, &by, instant(now))
         })
     }
 

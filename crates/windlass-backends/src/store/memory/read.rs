@@ -6,18 +6,19 @@ use crate::store::attempt_of;
 use std::collections::BTreeMap;
 use windlass_core::Result;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::Batch;
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::children::Totals;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, Position};
-use windlass_core::id::TaskId;
+use windlass_core::id::{BatchId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::limits::Limit;
 use windlass_core::schedule::Schedule;
 use windlass_core::standing::Place;
 use windlass_core::state::State;
 use windlass_core::store::{
-    Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
+    Attempt, AttemptEnd, AuditRow, Batches, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
     QueueInfo, Reader, Stats,
 };
 use windlass_core::task::{QueueName, Task};
@@ -95,6 +96,19 @@ impl Reader for MemoryStore {
 
     fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
         self.with(|inner| Ok(inner.tokens.values().cloned().collect()))
+    }
+
+    fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {
+        self.with(|inner| Ok(inner.batches.get(&id).cloned()))
+    }
+
+    fn batches(
+        &self,
+        which: Batches,
+        before: Option<BatchId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Batch>>> {
+        self.with(|inner| Ok(inner.batches(which, before, limit.min(PAGE_MAX))))
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {

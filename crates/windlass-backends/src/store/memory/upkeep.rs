@@ -182,6 +182,8 @@ impl Inner {
         while self.audit.front().is_some_and(|a| a.at.plus(retention.audit) < now) {
             self.audit.pop_front();
         }
+        self.batches
+            .retain(|_, batch| batch.finished_at.is_none_or(|at| at.plus(retention.audit) >= now));
         Upkept { done, more, ready: vec![] }
     }
 

@@ -50,12 +50,22 @@ impl Tx<'_, '_> {
                 self.note(by, change.verb(), &id.to_string(), &answer, now)?;
                 answers.push(answer);
             }
+            Change::Batch(order) => answers.push(self.start_batch(order, by, now)?),
+            Change::Step(step) => answers = self.step_batch(step, now)?,
+            Change::StopBatch(id) => {
+                let answer = self.try_to(|tx| tx.stop_batch(*id, by, now))?;
+                self.note(by, "stop", &id.to_string(), &answer, now)?;
+                answers.push(answer);
+            }
         }
         Ok(answers)
     }
 
     /// A refusal is an answer; only an error of SQLite ends the transaction.
-    fn try_to(&mut self, f: impl FnOnce(&mut Self) -> Result<Changed>) -> Result<Result<Changed>> {
+    pub(super) fn try_to(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> Result<Changed>,
+    ) -> Result<Result<Changed>> {
         let mark = self.events();
         match f(self) {
             Err(error) if super::error::is_fatal(&error) => Err(error),
@@ -120,7 +130,7 @@ impl Tx<'_, '_> {
         Ok(changed)
     }
 
-    fn has_dead_letter(&self, id: TaskId) -> Result<bool> {
+    pub(super) fn has_dead_letter(&self, id: TaskId) -> Result<bool> {
         self.conn
             .prepare_cached("SELECT 1 FROM windlass_dead_letter WHERE task = ?1")
             .and_then(|mut s| s.exists([id.key()]))
@@ -146,7 +156,7 @@ impl Tx<'_, '_> {
         }
     }
 
-    fn rerun(&mut self, of: TaskId, id: TaskId, now: Timestamp) -> Result<Changed> {
+    pub(super) fn rerun(&mut self, of: TaskId, id: TaskId, now: Timestamp) -> Result<Changed> {
         let (task, _) = self.task(of)?.ok_or_else(|| no_such("task", of))?;
         if !task.state().is_ended() {
             let message = format!("{of} is {}; only ended tasks can be rerun", task.state());
@@ -201,11 +211,22 @@ impl Tx<'_, '_> {
         result: &Result<Changed>,
         at: Timestamp,
     ) -> Result<()> {
+        self.note_words(by, action, target, outcome_word(result), at)
+    }
+
+    pub(super) fn note_words(
+        &self,
+        by: &Actor,
+        action: &str,
+        target: &str,
+        outcome: &str,
+        at: Timestamp,
+    ) -> Result<()> {
         self.run(
             "audit",
             "INSERT INTO windlass_audit (at, who, origin, action, target, outcome)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![at.as_micros(), by.who, by.origin, action, target, outcome_word(result)],
+            params![at.as_micros(), by.who, by.origin, action, target, outcome],
         )?;
         Ok(())
     }

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
     include_str!("migrations/0002_server.sql"),
     include_str!("migrations/0003_access.sql"),
+    include_str!("migrations/0004_batches.sql"),
 ];
 
 /// Called before each statement with its number; tests die there.

@@ -4,6 +4,7 @@
 //! `writer.rs` (the transaction) -> `tx.rs` and the files named after what they
 //! write.
 
+mod batches;
 mod caller;
 mod change;
 mod claim;
@@ -165,6 +166,13 @@ fn weight_of(writes: &[Write]) -> usize {
     writes.iter().map(|w| step(w) + 200).sum()
 }
 
+fn weight_of_change(change: &Change) -> usize {
+    match change {
+        Change::Step(step) => 200 + step.targets.len() * 200,
+        _ => 200,
+    }
+}
+
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities { name: NAME, durable: true, shared: false }
@@ -202,7 +210,7 @@ impl Store for SqliteStore {
         by: Actor,
         now: Now,
     ) -> BoxFuture<'_, Result<Vec<Result<Changed>>>> {
-        self.write(200, move |tx| tx.change(&change, &by, instant(now)))
+        self.write(weight_of_change(&change), move |tx| tx.change(&change, &by, instant(now)))
     }
 
     fn upkeep(&self, job: Job, limit: usize, now: Now) -> BoxFuture<'_, Result<Upkept>> {

@@ -5,6 +5,7 @@
 //! rows.
 
 use super::SqliteStore;
+use super::batches::{batch, batches};
 use super::claim::checkpoint;
 use super::error::sql;
 use super::pack::unpack;
@@ -14,11 +15,12 @@ use super::standing::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::de::DeserializeOwned;
 use windlass_core::access::AccessToken;
+use windlass_core::batch::Batch;
 use windlass_core::checkpoint::{Checkpoint, StepEntry};
 use windlass_core::children::Totals;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::{Event, Position};
-use windlass_core::id::{NodeId, TaskId};
+use windlass_core::id::{BatchId, NodeId, TaskId};
 use windlass_core::json::Json;
 use windlass_core::lease::Token;
 use windlass_core::limits::Limit;
@@ -26,8 +28,8 @@ use windlass_core::outcome::Failure;
 use windlass_core::schedule::Schedule;
 use windlass_core::state::State;
 use windlass_core::store::{
-    Actor, Attempt, AttemptEnd, AuditRow, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
-    QueueInfo, Reader, Stats,
+    Actor, Attempt, AttemptEnd, AuditRow, Batches, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page,
+    Query, QueueInfo, Reader, Stats,
 };
 use windlass_core::task::Task;
 use windlass_core::{Error, Result};
@@ -118,6 +120,19 @@ impl Reader for SqliteStore {
 
     fn tokens(&self) -> BoxFuture<'_, Result<Vec<AccessToken>>> {
         self.read(move |conn, _| tokens(conn))
+    }
+
+    fn batch(&self, id: BatchId) -> BoxFuture<'_, Result<Option<Batch>>> {
+        self.read(move |conn, _| batch(conn, id))
+    }
+
+    fn batches(
+        &self,
+        which: Batches,
+        before: Option<BatchId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Batch>>> {
+        self.read(move |conn, _| batches(conn, which, before, limit.min(PAGE_MAX)))
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {

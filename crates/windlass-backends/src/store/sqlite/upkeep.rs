@@ -251,7 +251,10 @@ impl Tx<'_, '_> {
         let text = "DELETE FROM windlass_audit WHERE seq IN (
               SELECT seq FROM windlass_audit ORDER BY seq LIMIT 1000) AND at < ?1";
         let audit = self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
-        Ok(events.max(audit) == LIST_PIECE)
+        let text = "DELETE FROM windlass_batch WHERE id IN (
+              SELECT id FROM windlass_batch WHERE finished_at < ?1 ORDER BY id LIMIT 1000)";
+        let batches = self.run("purge", text, params![now.minus(retention.audit).as_micros()])?;
+        Ok(events.max(audit).max(batches) == LIST_PIECE)
     }
 
     fn forget_keys(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
