@@ -183,6 +183,8 @@ impl Engine {
             }
             if let (Some(asks), Some(run)) = (asks, self.parts.held.get(id)) {
                 run.requested(asks);
+            } else if asks.is_some() {
+                self.parts.remote.asks.tell(id);
             }
             self.parts.waiters.tell(id);
         }

@@ -4,6 +4,7 @@
 
 use super::App;
 use super::problem::{Problem, ProblemCode};
+use super::status::{self, is_grpc};
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
@@ -42,6 +43,7 @@ pub(super) async fn envelope(
     next: Next,
 ) -> Response {
     let id = RequestId::of(request.headers());
+    let grpc = is_grpc(request.headers());
     let mut response = match trusted(&app, &request) {
         Ok(()) => {
             // Lines of the log about this request carry its id.
@@ -51,12 +53,11 @@ pub(super) async fn envelope(
         Err(problem) => problem.into_response(),
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let body = problem.body(&id.0);
-        let text = serde_json::to_string(&body).unwrap_or_default();
-        let (mut parts, _) = response.into_parts();
-        parts.headers.remove(header::CONTENT_LENGTH);
-        parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
-        response = Response::from_parts(parts, text.into());
+        if grpc {
+            response = status::answer(problem);
+        } else {
+            response = document(problem, response, &id.0);
+        }
     }
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -65,6 +66,15 @@ pub(super) async fn envelope(
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(NOSNIFF);
     headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
     response
+}
+
+/// A refusal for everybody else.
+fn document(problem: Problem, response: Response, id: &str) -> Response {
+    let text = serde_json::to_string(&problem.body(id)).unwrap_or_default();
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
+    Response::from_parts(parts, text.into())
 }
 
 /// Without sign-in the loopback address is the only wall, and a web page that a
@@ -105,6 +115,12 @@ fn is_own(app: &App, host: &str) -> bool {
 /// Nothing lives at this address.
 pub(super) async fn nowhere(request: Request) -> Problem {
     let path = request.uri().path();
+    if is_grpc(request.headers()) {
+        // What clients of gRPC expect of a service that is not there.
+        let problem = Problem::not_found(format!("there is no method {path:.200}"));
+        let problem = problem.hint("proto/worker.proto has all of them");
+        return problem.status(axum::http::StatusCode::NOT_IMPLEMENTED);
+    }
     Problem::not_found(format!("there is nothing at {path:.200}"))
         .hint("GET /v1/openapi.json lists every address")
 }

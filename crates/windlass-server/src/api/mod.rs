@@ -18,6 +18,7 @@ mod overview;
 mod page;
 pub mod problem;
 mod queues;
+mod status;
 mod submit;
 mod tasks;
 pub mod view;
@@ -38,6 +39,7 @@ use windlass::core::task::Kind;
 use windlass::{Engine, Reader};
 
 pub use feed::Feed;
+pub use worker::grpc::proto as worker_proto;
 pub use metrics::{Meter, install as install_meter};
 
 /// What requests share.
@@ -175,6 +177,7 @@ pub fn router(app: Arc<App>, page: Page) -> Router {
     routes
         .route("/v1/openapi.json", get(overview::openapi))
         .route("/metrics", get(metrics::metrics))
+        .merge(worker::grpc::routes(&app))
         .fallback(envelope::nowhere)
         .method_not_allowed_fallback(envelope::wrong_method)
         // In one: each call of `layer` boxes every request and answer once more.
