@@ -54,9 +54,7 @@ class Task {
 
   // A wait that ends early when something is wanted.
   async sleep(ms) {
-    for (const until = Date.now() + ms; Date.now() < until; this.check()) {
-      await sleep(Math.min(50, until - Date.now()));
-    }
+    for (const until = Date.now() + ms; Date.now() < until; this.check()) await sleep(20);
   }
 
   async say(what, words) {
@@ -102,6 +100,7 @@ class Worker {
     const held = [...this.held.values()].map(({ id, token }) => ({ task: id, token }));
     const body = { worker_id: this.id, held, reports, leaving };
     try {
+      if (!this.id) throw new LeaseLost();
       const { results, requests } = await this.call("/v1/worker/report", body);
       for (const { task: id, lost } of requests) {
         const task = this.held.get(id);
@@ -125,8 +124,8 @@ class Worker {
       else if (error instanceof Retry) finish = { outcome: "retry", error: error.message };
       else finish = { outcome: "fail", error: `${error.name}: ${error.message}` };
     }
-    // One that cannot be said is a lease that ends by itself.
-    if (!task.lost) await this.report([{ task: task.id, token: task.token, finish }]).catch(() => {});
+    const said = [{ task: task.id, token: task.token, finish }];
+    if (!task.lost) await this.report(said).catch(() => {}); // else the lease ends by itself
     if (this.held.get(task.id) === task) this.held.delete(task.id);
   }
 
@@ -136,7 +135,7 @@ class Worker {
     }, HEARTBEAT);
     while (!this.stopping) {
       const max = SLOTS - this.held.size;
-      if (max <= 0 && (await sleep(20), true)) continue;
+      if (max <= 0) { await sleep(20); continue; }
       const body = { worker: NAME, worker_id: this.id, kinds: Object.keys(KINDS), max, wait: "1s" };
       try {
         const answer = await this.call("/v1/worker/lease", body);
@@ -170,8 +169,8 @@ async function steps(task) {
 }
 
 const KINDS = {
-  "test.echo": (task) => task.payload,
   "test.steps": steps,
+  "test.echo": (task) => task.payload,
   "test.fail": () => { throw new Error("told to fail"); },
   "test.retry": ({ attempt }) => {
     if (attempt < 3) throw new Retry(`attempt ${attempt} of 3`);

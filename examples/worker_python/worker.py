@@ -36,8 +36,8 @@ class Task:
         if name not in self.finished:
             self.check()
             output, self.version = fn(), self.version + 1
-            self.say("step", {"name": name, "outcome": "done", "output": output,
-                              "version": self.version})
+            said = {"name": name, "outcome": "done", "output": output, "version": self.version}
+            self.say("step", said)
             self.finished.add(name)
             self.data.update(output or {})
         return self.data
@@ -100,6 +100,8 @@ class Worker:
         names = [{"task": task.id, "token": task.token} for task in held.values()]
         body = {"worker_id": me, "held": names, "reports": reports, "leaving": leaving}
         try:
+            if me is None:
+                raise LeaseLost()
             answer = self.call("/v1/worker/report", body)
         except LeaseLost:  # what we held is somebody else's now
             with self.lock:
@@ -131,8 +133,7 @@ class Worker:
                 self.report([{"task": task.id, "token": task.token, "finish": finish}])
         finally:
             with self.lock:
-                if self.held.get(task.id) is task:
-                    del self.held[task.id]
+                self.held = {id: one for id, one in self.held.items() if one is not task}
 
     def serve(self):
         threading.Thread(target=self.heartbeat, daemon=True).start()
@@ -169,9 +170,6 @@ def steps(task):
         task.sleep(task.payload.get("pause", 0))
     return task.data
 
-def fail(task):
-    raise RuntimeError("told to fail")
-
 def retry(task):
     if task.attempt < 3:
         raise Retry(f"attempt {task.attempt} of 3")
@@ -192,8 +190,8 @@ def digest(task):
     return {"bytes": size, "sha256": hasher.hexdigest()}
 
 KINDS = {"file.digest": digest, "test.echo": lambda task: task.payload, "test.steps": steps,
-         "test.fail": fail, "test.retry": retry, "test.progress": progress,
-         "test.sleep": lambda task: task.sleep(task.payload["seconds"])}
+         "test.fail": lambda task: task.payload["what is not there"], "test.retry": retry,
+         "test.progress": progress, "test.sleep": lambda task: task.sleep(task.payload["seconds"])}
 
 worker = Worker()
 for number in (signal.SIGTERM, signal.SIGINT):
