@@ -100,10 +100,12 @@ impl Bench {
             if fits(&task) {
                 return Ok(task);
             }
-            if begun.elapsed() > within {
+            let waited = begun.elapsed();
+            if waited > within || !task["finished_at"].is_null() {
                 let why = text(&task, "failure.message");
                 let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-                return Err(format!("it is {} after {within:?}{why}", text(&task, "state")));
+                let state = text(&task, "state");
+                return Err(format!("it is {state} after {:.1} s{why}", waited.as_secs_f64()));
             }
             sleep(LOOK).await;
         }

@@ -169,7 +169,11 @@ async fn cancel(bench: &Bench) -> Found<()> {
     let id = bench.submit(sleeping(Duration::from_secs(60))).await?;
     bench.until_state(&id, "running", OBEYS).await?;
     bench.verb(&id, "cancel").await?;
-    bench.until_state(&id, "cancelled", OBEYS).await.map(drop)
+    bench.until_state(&id, "cancelled", OBEYS).await?;
+    let attempts = bench.attempts(&id).await?;
+    let outcomes: Vec<&Value> = attempts.iter().map(|attempt| &attempt["outcome"]).collect();
+    // One that lost its lease is cancelled as well, but by the server.
+    same("how the attempts ended", &json!(["cancelled"]), &json!(outcomes))
 }
 
 async fn pause(bench: &Bench) -> Found<()> {
