@@ -6,12 +6,15 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const FIGURES: [&str; 23] = [
+const FIGURES: [&str; 26] = [
     "bulk_submit",
     "drain",
     "drain_steps",
     "drain_cpu",
     "drain_memory",
+    "remote_64",
+    "remote_64_server_cpu",
+    "remote_64_worker_cpu",
     "single_16",
     "single_16_p50",
     "single_16_p99",

@@ -105,7 +105,7 @@ impl Draft {
                 Some(IdempotencyKey { key, body, ttl: parts.settings.idempotency_ttl });
         }
         task.validate(parts.settings.payload_max)?;
-        if !parts.slots.serves(&task.queue) {
+        if !parts.slots.serves(&task.queue) && parts.registry.get(&task.kind).is_some() {
             tracing::warn!(queue = %task.queue, "this node does not serve the queue; another one must");
         }
         Ok(task)

@@ -247,12 +247,11 @@ async fn a_waiting_poll_hears_of_work_at_once_and_lives_on(on: On) {
     b.quiet().await;
     settle().await;
     let id = submit(&b).await;
-    let (taken, other) = match tokio::select! {
+    let (taken, other) = tokio::select! {
         taken = one => (taken, second),
         taken = two => (taken, first),
-    } {
-        (taken, other) => (taken.unwrap().unwrap(), other),
     };
+    let taken = taken.unwrap().unwrap();
     assert_eq!(taken[0].task.id, id);
     // A worker that holds nothing is kept alive by asking; one that holds
     // something must say so itself.
@@ -431,6 +430,8 @@ async fn a_leaving_worker_leaves_nothing(on: On) {
     assert_eq!(b.state(ended).await, State::Completed);
     assert_eq!(b.state(dropped).await, State::Queued, "at once, not after a lease");
     assert_eq!(node(&b, worker).await, None);
+    let gone = b.engine.workers().lease(wish(Some(worker))).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::LeaseLost);
 }
 
 /// Its worker dies inside it.

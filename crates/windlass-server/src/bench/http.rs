@@ -41,11 +41,16 @@ impl Connection {
 
     /// Sends a request and gives the body of the answer, which must be 201.
     pub(super) async fn submit(&mut self, request: &[u8]) -> io::Result<&[u8]> {
+        self.send(request, 201).await
+    }
+
+    /// The same with another status.
+    pub(super) async fn send(&mut self, request: &[u8], wanted: u16) -> io::Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
         loop {
             if let Some(head) = head_of(&self.buffer)? {
-                if head.status != 201 {
+                if head.status != wanted {
                     let text = String::from_utf8_lossy(&self.buffer[head.body..]);
                     let wrong = format!("the server answered {}: {text:.200}", head.status);
                     return Err(io::Error::other(wrong));

@@ -5,6 +5,7 @@
 //! out; how it is printed is the command line's business.
 
 mod child;
+mod far;
 mod figures;
 mod folder;
 mod http;
@@ -16,6 +17,7 @@ mod process;
 mod rows;
 mod work;
 
+pub use far::main as worker;
 pub use figures::{Figure, Goal, Report};
 pub use node::main as node;
 pub use rows::run;

@@ -4,6 +4,7 @@
 //! submits without draining does so into a queue that nobody serves.
 
 use super::child::Node;
+use super::far::{Far, SLOTS};
 use super::figures::{Figure, Goal, Report, median};
 use super::folder::Folder;
 use super::http::Load;
@@ -26,6 +27,11 @@ const STEADY: u64 = 5;
 const LISTENERS: u64 = 1000;
 const LISTENERS_MB: f64 = 50.0;
 const HTTP_RATIO: f64 = 0.5;
+const REMOTE_RATIO: f64 = 0.25;
+/// Rounds of draining by the node itself and by a remote worker.
+const REMOTE_ROUNDS: usize = 5;
+/// Tasks of one such round, at the least and at the most.
+const REMOTE_TASKS: (u64, u64) = (128, 20_000);
 
 /// Measures everything; `say` hears how it goes.
 pub async fn run(wanted: &Wanted, say: &dyn Fn(&str)) -> Result<Report> {
@@ -45,6 +51,7 @@ pub async fn run(wanted: &Wanted, say: &dyn Fn(&str)) -> Result<Report> {
     let mut bench =
         Bench { wanted, begin, payload, say, figures: vec![], store: String::new(), listeners };
     bench.bulk().await?;
+    bench.remote().await?;
     bench.single().await?;
     bench.steady().await?;
     bench.events().await?;
@@ -130,6 +137,36 @@ impl Bench<'_> {
         self.add(Figure::new("drain_cpu", cpu, "us/task", "CPU for it, user and system"));
         let meaning = "most memory the node had, submitting and draining";
         self.add(Figure::new("drain_memory", peak, "MB", meaning));
+        Ok(())
+    }
+
+    /// The same tasks, by the node itself and by a worker in another process.
+    async fn remote(&mut self) -> Result<()> {
+        let steps = self.wanted.steps;
+        let tasks = (self.wanted.tasks / 5).clamp(REMOTE_TASKS.0, REMOTE_TASKS.1);
+        let (mut node, mut far) = (self.node().await?, Far::start()?);
+        let (mut own, mut remote, mut served) = (vec![], vec![], vec![]);
+        for round in 1..=REMOTE_ROUNDS {
+            (self.say)(&format!("drain by a remote worker, round {round} of {REMOTE_ROUNDS}"));
+            node.order(Order::Pause).await?;
+            node.order(Order::Submit { tasks }).await?;
+            own.push(node.order(Order::Drain { tasks }).await?);
+            node.order(Order::Pause).await?;
+            node.order(Order::Submit { tasks }).await?;
+            let before = node.usage().await?.cpu;
+            remote.push(far.round(node.at, tasks, steps).await?);
+            served.push(node.usage().await?.cpu - before);
+        }
+        far.stop().await?;
+        node.stop().await?;
+        let meaning = format!("one remote worker process with {SLOTS} slots runs them");
+        let figure = Figure::new("remote_64", rate(tasks, &remote), "tasks/s", meaning);
+        let figure = figure.beside("drain", ratio(&own, &remote));
+        self.add(figure.goal(Goal::Ratio(REMOTE_RATIO)));
+        let meaning = "CPU of the server for one of them";
+        self.add(Figure::new("remote_64_server_cpu", micros(tasks, served), "us/task", meaning));
+        let cpu = micros(tasks, remote.iter().map(|round| round.cpu));
+        self.add(Figure::new("remote_64_worker_cpu", cpu, "us/task", "CPU of the worker"));
         Ok(())
     }
 

@@ -92,6 +92,11 @@ pub(super) async fn node() -> Result<Exit, Failure> {
     bench::node().await.map_err(failed).map(|()| Exit::Ok)
 }
 
+/// The remote worker of the benchmark.
+pub(super) async fn worker() -> Result<Exit, Failure> {
+    bench::worker().await.map_err(failed).map(|()| Exit::Ok)
+}
+
 fn interrupted() -> Failure {
     let hint = "a store given with --store keeps what was submitted";
     Failure::new(Exit::Interrupted, "interrupted", hint)

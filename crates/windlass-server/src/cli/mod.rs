@@ -114,6 +114,9 @@ enum Command {
     /// The node that `bench` measures; started by `bench`
     #[command(hide = true)]
     BenchNode,
+    /// The remote worker of `bench`; started by `bench`
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 /// Reads the arguments of the process, does what they say, and ends.
@@ -176,6 +179,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Bench(args) => bench::run(args, global).await,
         Command::BenchNode => bench::node().await,
         Command::WorkerTest(args) => worker_test::run(args, global).await,
+        Command::BenchWorker => bench::worker().await,
         command => tokio::select! {
             biased;
             outcome = ask(command, global) => outcome,
@@ -204,6 +208,7 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         | Command::Bench(_)
         | Command::BenchNode
         | Command::WorkerTest(_)
+        | Command::BenchWorker
         | Command::Guard => Ok(Exit::Ok),
     }
 }

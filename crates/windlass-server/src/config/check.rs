@@ -235,6 +235,24 @@ mod tests {
     }
 
     #[test]
+    fn rules_alone_are_for_kinds_of_remote_workers() {
+        for (rule, fits) in [(UnknownKinds::Park, true), (UnknownKinds::Refuse, false)] {
+            let found = told(|c| {
+                c.server.unknown_kinds = rule;
+                c.kinds.insert("far".to_owned(), KindConfig::default());
+            });
+            assert_eq!(found.errors.is_empty(), fits, "{found:?}");
+            let hint = found.errors.first().map_or("", |e| e.hint.as_str());
+            assert!(fits || hint.contains("server.unknown_kinds = \"park\""), "{hint}");
+        }
+        let found = told(|c| {
+            c.server.unknown_kinds = UnknownKinds::Park;
+            c.kinds.insert("far".to_owned(), chain(&["scan"]));
+        });
+        assert_eq!(found.errors.len(), 1, "steps still need handlers: {found:?}");
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("data.txt");

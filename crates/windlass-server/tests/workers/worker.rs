@@ -3,15 +3,25 @@
 
 use crate::place::{Got, Place};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
-use windlass::{KindOptions, UnknownKinds, Windlass};
+use windlass::{Builder, KindOptions, UnknownKinds, Windlass};
 
 /// Retries of the kind that workers serve here.
 pub(crate) const RETRIES: u32 = 2;
 
 /// A server for workers, with this lease.
 pub(crate) async fn place(lease: Duration) -> Place {
-    let builder = Windlass::in_memory().await.expect("a store");
+    serve(Windlass::in_memory().await.expect("a store"), lease).await
+}
+
+/// The same with its store in a folder.
+pub(crate) async fn place_on(folder: &Path, lease: Duration) -> Place {
+    let url = format!("sqlite://{}", folder.join("t.db").display());
+    serve(Windlass::open(&url).await.expect("a store"), lease).await
+}
+
+async fn serve(builder: Builder, lease: Duration) -> Place {
     let options = KindOptions::new().retries(RETRIES).queue("jobs");
     let builder = builder.unknown_kinds(UnknownKinds::Park).remote_kind("far", options);
     Place::of(builder.settings(|s| {

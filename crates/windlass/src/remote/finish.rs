@@ -86,14 +86,19 @@ impl Workers {
             Err(refused) if refused.kind() == ErrorKind::LeaseLost => {
                 tracing::warn!(task = %key.task, node = %id, "a late end of a worker was refused");
                 if known.take(key.task, key.token).is_some() {
-                    given.meters.lost(took);
-                    bump(&parts.counters.leases_lost, 1);
+                    self.lost(given);
                 }
             }
             Err(refused) => {
                 tracing::error!(task = %key.task, error = %refused, "an end was not recorded");
             }
         }
+    }
+
+    /// A lease that this process gave is lost.
+    pub(super) fn lost(&self, given: &Given) {
+        given.meters.lost(self.parts.clock.now().since(given.started_at));
+        bump(&self.parts.counters.leases_lost, 1);
     }
 
     fn settled(&self, end: &Ending, written: Written, took: Duration) {

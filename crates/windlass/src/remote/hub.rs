@@ -135,7 +135,7 @@ impl Hub {
         let mut polls = self.polls.lock();
         let mut asked: Vec<Arc<Interest>> = vec![];
         for poll in polls.waiting.values_mut() {
-            if !fits(&poll.interest) || asked.iter().any(|known| *known == poll.interest) {
+            if !fits(&poll.interest) || asked.contains(&poll.interest) {
                 continue;
             }
             asked.push(poll.interest.clone());

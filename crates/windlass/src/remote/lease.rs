@@ -2,27 +2,24 @@
 //! there is nothing. A claim whose answer does not arrive is not noticed here: the
 //! worker does not name its tasks, and its next heartbeat gives them back.
 
+use super::give::count_wait;
 use super::hub::{Call, Interest};
-use super::known::{Alone, Given, Worker};
+use super::known::Worker;
 use super::{
     KINDS_MAX, LEASES_MAX, Lease, LeaseAnswer, LeaseRequest, QUEUES_MAX, WAIT_MAX, Workers,
 };
 use crate::crash::crash_point;
-use crate::meters::{Checkpointing, Went};
 use crate::parts::{Parts, Phase};
-use crate::settings::KindRules;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::id::NodeId;
-use windlass_core::lease::{ClaimNo, LeaseKey};
-use windlass_core::outcome::Outcome;
-use windlass_core::state::State;
+use windlass_core::id::{NodeId, TaskId};
+use windlass_core::lease::{ClaimNo, Token};
 use windlass_core::store::{
-    Claim, Claimed, Kinds, Lane, NewNode, NodeInfo, Renewal, Stage, Tally, Wanted, Write,
+    Claim, Claimed, Kinds, Lane, NewNode, NodeInfo, Renewal, Renewed, Stage, Tally, Wanted,
 };
-use windlass_core::task::{NAME_MAX, QueueName, Task};
+use windlass_core::task::{NAME_MAX, QueueName};
 
 /// How often a worker looks for what dead nodes left.
 const ORPHANS_EVERY: Duration = Duration::from_secs(1);
@@ -143,10 +140,10 @@ impl Workers {
     pub(super) async fn renew(
         &self,
         id: NodeId,
-        held: Vec<(windlass_core::id::TaskId, windlass_core::lease::Token)>,
+        held: Vec<(TaskId, Token)>,
         answered: ClaimNo,
         stage: Stage,
-    ) -> Result<windlass_core::store::Renewed> {
+    ) -> Result<Renewed> {
         let parts = &self.parts;
         let known = &parts.remote.known;
         let holds = held.len();
@@ -261,113 +258,6 @@ impl Workers {
             parts.remote.known.forget(node);
         }
         claimed
-    }
-
-    /// From claims to leases. What nobody can undo fails here; one that may be the
-    /// death of its worker is given alone, or goes back until it can be.
-    async fn give(&self, id: NodeId, claimed: Vec<Claimed>) -> Result<Vec<Lease>> {
-        let parts = &self.parts;
-        let (mut leases, mut back) = (vec![], vec![]);
-        let count = claimed.len();
-        let busy = parts.remote.known.worker(id, |w| {
-            w.holds += count;
-            w.holds > count
-        });
-        let company = busy != Some(false) || claimed.iter().any(|c| !c.alone);
-        for one in claimed {
-            let key = key_of(&one.task, id);
-            if one.task.state() == State::RollingBack {
-                let reason = format!("kind `{}` has no compensations", one.task.kind);
-                back.push((one.task, Outcome::Fail { reason, step: None }));
-            } else if one.alone {
-                let may = self.may_run_alone(id, &one.task, company || !leases.is_empty());
-                match may {
-                    Ok(()) => {
-                        let begins = Write { begins: true, ..Write::new(key) };
-                        parts.store.record(vec![begins], parts.now()).await?;
-                        let alone = Alone { task: key.task, since: parts.clock.uptime() };
-                        parts.remote.known.worker(id, |w| w.alone = Some(alone));
-                        leases.push(self.lease_of(one));
-                    }
-                    Err(outcome) => back.push((one.task, outcome)),
-                }
-            } else {
-                leases.push(self.lease_of(one));
-            }
-        }
-        if !back.is_empty() {
-            self.put_back(id, back).await?;
-        }
-        if !leases.is_empty() {
-            parts.feed.changed();
-        }
-        Ok(leases)
-    }
-
-    /// A young worker that dies did not die of this one, so it is not tried there;
-    /// a busy one is emptied first.
-    fn may_run_alone(&self, id: NodeId, task: &Task, company: bool) -> Result<(), Outcome> {
-        let parts = &self.parts;
-        let now = parts.clock.now();
-        let asked = parts.remote.known.worker(id, |w| {
-            let lived = now.since(w.joined_at);
-            let young = parts.settings.suspects_wait.saturating_sub(lived);
-            if !young.is_zero() {
-                return Err(Outcome::Snooze { until: now.plus(young) });
-            }
-            if company {
-                w.suspect = Some(task.id);
-                return Err(Outcome::Release);
-            }
-            Ok(())
-        });
-        asked.unwrap_or(Err(Outcome::Release))
-    }
-
-    /// Ends leases that were never given.
-    async fn put_back(&self, id: NodeId, back: Vec<(Task, Outcome)>) -> Result<()> {
-        let mut ends = vec![];
-        for (task, outcome) in back {
-            let given = self.given_of(&task);
-            ends.push(self.ending(key_of(&task, id), given, outcome));
-        }
-        self.record_ends(id, ends).await.map(drop)
-    }
-
-    pub(super) fn given_of(&self, task: &Task) -> Given {
-        let rules = self.parts.registry.rules_or_usual(&task.kind);
-        let pair = self.parts.meters.pair(&task.kind, &task.queue);
-        Given::of(task, times(task, rules).1, pair)
-    }
-
-    fn lease_of(&self, claimed: Claimed) -> Lease {
-        let parts = &self.parts;
-        let Claimed { task, checkpoint, alone } = claimed;
-        parts.remote.known.give(task.id, self.given_of(&task));
-        if checkpoint.is_some() {
-            parts.meters.checkpoint(Checkpointing::Resume, Went::Ok, 1);
-        }
-        let rules = parts.registry.rules_or_usual(&task.kind);
-        let (step_timeout, task_timeout) = times(&task, rules);
-        let token = task.standing.token;
-        Lease { task, token, checkpoint, step_timeout, task_timeout, alone }
-    }
-}
-
-pub(super) fn key_of(task: &Task, node: NodeId) -> LeaseKey {
-    LeaseKey { task: task.id, node, token: task.standing.token }
-}
-
-/// Longest step and longest attempt: the task's own word, else its kind's.
-fn times(task: &Task, rules: &KindRules) -> (Duration, Duration) {
-    let own = task.extras.as_ref().and_then(|e| e.timeouts).unwrap_or_default();
-    (own.step.unwrap_or(rules.step_timeout), own.task.unwrap_or(rules.task_timeout))
-}
-
-fn count_wait(parts: &Parts, task: &Task) {
-    let standing = &task.standing;
-    if let Some(started) = standing.started_at {
-        parts.meters.pair(&task.kind, &task.queue).waited(started.since(standing.due_at));
     }
 }
 

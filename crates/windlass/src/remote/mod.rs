@@ -7,6 +7,7 @@
 mod asks;
 mod attend;
 mod finish;
+mod give;
 mod hub;
 mod known;
 mod lease;

@@ -4,6 +4,7 @@
 //! stop and did not, and what ran too long, is ended here in its place.
 
 use super::finish::{Ending, invalid, outcome_of, step_record};
+use super::known::Given;
 use super::{
     Asked, Finish, HELD_MAX, REPORTS_MAX, Report, ReportAnswer, ReportRequest, Said, Wish, Workers,
     by_clock,
@@ -31,8 +32,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(100);
 
 /// A write, and what is told when the store has answered.
 enum Entry {
-    Plain(Write),
-    End(Ending),
+    Plain(Box<Write>),
+    End(Box<Ending>),
 }
 
 impl Entry {
@@ -51,6 +52,8 @@ enum Fate {
     Written(usize),
     /// Its result is what the steps gave, which must be written first.
     Merged(LeaseKey),
+    /// The same in the second batch.
+    Later(usize),
 }
 
 impl Workers {
@@ -78,17 +81,24 @@ impl Workers {
         self.end_overdue(id, &running, &lost, &mut entries, &mut requests).await;
 
         let answers = self.write(id, entries).await?;
-        let mut results = vec![];
-        for fate in fates {
-            results.push(match fate {
-                Fate::Known(result) => result,
-                Fate::Written(place) => told(&answers, place),
-                Fate::Merged(key) => self.finish_merged(id, key).await?,
-            });
+        let mut merged = vec![];
+        for fate in &mut fates {
+            if let Fate::Merged(key) = *fate {
+                *fate = self.finish_merged(key, &mut merged).await?;
+            }
         }
+        let later = self.write(id, merged).await?;
+        let results = fates.into_iter().map(|fate| match fate {
+            Fate::Known(result) => result,
+            Fate::Written(place) => told(&answers, place),
+            Fate::Later(place) => told(&later, place),
+            Fate::Merged(key) => Err(not_held(&key)),
+        });
+        let results = results.collect();
         if leaving {
             let running = running.into_iter().filter(|(task, _)| !lost.contains(task)).collect();
             self.renew(id, running, ClaimNo(0), Stage::Leaving).await?;
+            self.parts.remote.known.forget(id);
             self.parts.remote.hub.look();
             self.parts.bell.ring(crate::wake::Wake::Work);
         }
@@ -140,7 +150,7 @@ impl Workers {
         match report.said {
             Said::Step(step) => match step_record(&self.parts, step) {
                 Ok(record) => {
-                    entries.push(Entry::Plain(Write { steps: vec![record], ..Write::new(key) }));
+                    entries.push(plain(Write { steps: vec![record], ..Write::new(key) }));
                     Fate::Written(entries.len() - 1)
                 }
                 Err(error) => Fate::Known(Err(error)),
@@ -167,7 +177,7 @@ impl Workers {
         match due.unwrap_or(Some(progress)) {
             Some(progress) => {
                 let write = Write { progress: Some(progress), ..Write::new(key) };
-                entries.push(Entry::Plain(write));
+                entries.push(plain(write));
                 Fate::Written(entries.len() - 1)
             }
             None => Fate::Known(Ok(())),
@@ -180,32 +190,25 @@ impl Workers {
         let outcome = outcome_of(&self.parts, &given, finish)?;
         // A write of its own, so that a repeated finish is the same write again.
         if let Some(progress) = given.last_progress(self.parts.clock.uptime()) {
-            to.push(Entry::Plain(Write { progress: Some(progress), ..Write::new(key) }));
+            to.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
         }
-        to.push(Entry::End(self.ending(key, given, outcome)));
+        to.push(Entry::End(Box::new(self.ending(key, given, outcome))));
         Ok(to.len() - 1)
     }
 
     /// Ends an attempt whose result is what its steps gave.
-    async fn finish_merged(&self, id: NodeId, key: LeaseKey) -> Result<Result<()>> {
+    async fn finish_merged(&self, key: LeaseKey, to: &mut Vec<Entry>) -> Result<Fate> {
         let checkpoint = self.parts.store.checkpoint(key.task).await?;
         let context = checkpoint.map(|c| c.context()).transpose()?;
         let output = context.map(|context| Json::of(&context)).transpose()?;
         let output = output.unwrap_or_else(|| Json::trusted("null"));
-        let mut entries = vec![];
-        if let Err(error) =
-            self.finish(key, Finish::Done { output: Some(output) }, &mut entries).await
-        {
-            return Ok(Err(error));
-        }
-        let place = entries.len() - 1;
-        let answers = self.write(id, entries).await?;
-        Ok(told(&answers, place))
+        let place = self.finish(key, Finish::Done { output: Some(output) }, to).await;
+        Ok(place.map_or_else(|error| Fate::Known(Err(error)), Fate::Later))
     }
 
     /// What is known of a lease; read when another process gave it. One that has
     /// ended is read too: the store knows whether this very report ended it.
-    async fn load(&self, key: LeaseKey) -> Result<super::known::Given> {
+    async fn load(&self, key: LeaseKey) -> Result<Given> {
         let known = &self.parts.remote.known;
         if let Some(given) = known.given(key.task, key.token, |given| given.clone()) {
             return Ok(given);
@@ -255,8 +258,12 @@ impl Workers {
                 given.asked = Some((*requests, since));
             });
         }
-        let gone = running.iter().map(|(task, _)| *task).filter(|task| lost.contains(task));
-        asked.extend(gone.map(|task| Asked { task, what: Wish::Lost }));
+        for (task, token) in running.iter().filter(|(task, _)| lost.contains(task)) {
+            asked.push(Asked { task: *task, what: Wish::Lost });
+            if let Some(given) = self.parts.remote.known.take(*task, *token) {
+                self.lost(&given);
+            }
+        }
         asked
     }
 
@@ -283,13 +290,15 @@ impl Workers {
                 }
             }
             let now = parts.clock.uptime();
-            let due = known.given(*task, *token, |given| given.due_progress(now)).flatten();
+            let look = |given: &mut Given| {
+                let late = self.overdue(given).map(|outcome| (outcome, given.clone()));
+                (given.due_progress(now), late)
+            };
+            let Some((due, late)) = known.given(*task, *token, look) else { continue };
             if let Some(progress) = due {
-                entries.push(Entry::Plain(Write { progress: Some(progress), ..Write::new(key) }));
+                entries.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
             }
-            let given = known.given(*task, *token, |given| given.clone());
-            let Some(given) = given else { continue };
-            let Some(outcome) = self.overdue(&given) else { continue };
+            let Some((outcome, given)) = late else { continue };
             if ended == OVERDUE_MAX {
                 return;
             }
@@ -297,11 +306,11 @@ impl Workers {
             tracing::warn!(task = %task, node = %id, ?outcome, "an attempt of a worker is ended");
             requests.retain(|asked| asked.task != *task);
             requests.push(Asked { task: *task, what: Wish::Cancel });
-            entries.push(Entry::End(self.ending(key, given, outcome)));
+            entries.push(Entry::End(Box::new(self.ending(key, given, outcome))));
         }
     }
 
-    fn overdue(&self, given: &super::known::Given) -> Option<Outcome> {
+    fn overdue(&self, given: &Given) -> Option<Outcome> {
         let parts = &self.parts;
         if parts.clock.now().since(given.started_at) >= given.task_timeout {
             return Some(Outcome::Timeout { step: None });
@@ -317,6 +326,10 @@ impl Workers {
             _ => None,
         }
     }
+}
+
+fn plain(write: Write) -> Entry {
+    Entry::Plain(Box::new(write))
 }
 
 fn wish(requests: Requests) -> Wish {
