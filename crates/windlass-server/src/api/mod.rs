@@ -39,8 +39,8 @@ use windlass::core::task::Kind;
 use windlass::{Engine, Reader};
 
 pub use feed::Feed;
-pub use worker::grpc::proto as worker_proto;
 pub use metrics::{Meter, install as install_meter};
+pub use worker::grpc::proto as worker_proto;
 
 /// What requests share.
 #[derive(Debug)]

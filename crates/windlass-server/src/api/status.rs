@@ -82,7 +82,10 @@ mod tests {
         let answer = answer(Problem::new(ProblemCode::Forbidden, "näh"));
         assert_eq!(answer.status(), 200);
         let header = |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
-        assert_eq!((header("content-type"), header("grpc-status")), ("application/grpc".into(), "7".into()));
+        assert_eq!(
+            (header("content-type"), header("grpc-status")),
+            ("application/grpc".into(), "7".into())
+        );
         assert!(header("grpc-message").starts_with("n%C3%A4h"));
         assert_eq!(header("windlass-code"), "forbidden");
     }

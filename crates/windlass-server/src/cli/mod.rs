@@ -161,10 +161,9 @@ fn guard() -> ExitCode {
 /// One thread is enough to talk to a server, and starts faster.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     let mut builder = match command {
-        Command::Dev(_)
-        | Command::Serve(_)
-        | Command::BenchNode
-        | Command::WorkerTest(_) => Builder::new_multi_thread(),
+        Command::Dev(_) | Command::Serve(_) | Command::BenchNode | Command::WorkerTest(_) => {
+            Builder::new_multi_thread()
+        }
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()

@@ -15,3 +15,4 @@ mod rig;
 mod secrets;
 mod stop;
 mod submit;
+mod worker_test;

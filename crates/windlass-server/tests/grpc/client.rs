@@ -53,7 +53,13 @@ pub(crate) fn says(lease: &proto::Lease, said: Said) -> proto::Report {
 pub(crate) fn step(name: &str, version: u64) -> Said {
     let outcome = proto::StepOutcome::Done.into();
     let output = Some(format!(r#"{{"{name}":{version}}}"#));
-    Said::Step(proto::Step { name: name.to_owned(), version, outcome, output, ..Default::default() })
+    Said::Step(proto::Step {
+        name: name.to_owned(),
+        version,
+        outcome,
+        output,
+        ..Default::default()
+    })
 }
 
 pub(crate) fn finish(outcome: proto::FinishOutcome, output: Option<&str>) -> Said {

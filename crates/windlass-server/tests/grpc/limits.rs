@@ -38,7 +38,8 @@ async fn a_message_above_the_limit_is_refused_and_changes_nothing() {
 /// A call as a client of gRPC makes it, with other headers.
 async fn call(url: String, header: (&str, &str)) -> reqwest::Response {
     let client = reqwest::Client::new();
-    let request = client.post(url).header("content-type", "application/grpc").header("te", "trailers");
+    let request =
+        client.post(url).header("content-type", "application/grpc").header("te", "trailers");
     request.header(header.0, header.1).body(vec![0; 5]).send().await.unwrap()
 }
 

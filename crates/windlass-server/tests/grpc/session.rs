@@ -39,7 +39,9 @@ async fn leases_are_pushed_as_far_as_they_are_granted() {
     // Finished is not granted: the worker says when it has room.
     let queued = place.get("/v1/tasks?q=state:queued").await;
     assert_eq!(queued.items().len(), 2);
-    session.say(proto::Say { number: 8, held: vec![held(&b)], grant: 1, ..Default::default() }).await;
+    session
+        .say(proto::Say { number: 8, held: vec![held(&b)], grant: 1, ..Default::default() })
+        .await;
     assert_eq!(session.results(8).await, [""; 0]);
     let c = session.lease().await;
     assert_eq!(task(&place, id(&c)).await["node"], json!(session.id));

@@ -52,7 +52,9 @@ impl Bench {
         let message = format!("no worker took a task of kind test.echo within {patience:?}");
         let hint = match self.program {
             Some(_) => "the worker must lease at WINDLASS_SERVER; --patience gives it more time",
-            None => "start the worker first; it must serve the kinds of docs/reference/worker-test.md",
+            None => {
+                "start the worker first; it must serve the kinds of docs/reference/worker-test.md"
+            }
         };
         // Nobody else may find it later.
         let _ = self.verb(&id, "cancel").await;
@@ -111,7 +113,12 @@ impl Bench {
         }
     }
 
-    pub(super) async fn until_state(&self, id: &str, state: &str, within: Duration) -> Found<Value> {
+    pub(super) async fn until_state(
+        &self,
+        id: &str,
+        state: &str,
+        within: Duration,
+    ) -> Found<Value> {
         self.until(id, within, |task| text(task, "state") == state).await
     }
 

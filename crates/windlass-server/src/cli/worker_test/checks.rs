@@ -75,7 +75,9 @@ impl Check {
             Check::Heartbeat => ("heartbeat", "a task of three and a half leases is not lost"),
             Check::Crash => ("crash", "killed after step a: resumes with b, a is not run again"),
             Check::Frozen => ("frozen", "stopped for two leases: lives on, the task is done once"),
-            Check::Stop => ("stop", "on SIGTERM: ends with 0, work finished or given back, node gone"),
+            Check::Stop => {
+                ("stop", "on SIGTERM: ends with 0, work finished or given back, node gone")
+            }
         }
     }
 

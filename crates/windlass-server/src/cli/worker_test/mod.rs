@@ -126,7 +126,11 @@ async fn lease_of(client: &Client) -> Result<Duration, Failure> {
     let leaving = json!({"worker_id": text(&answer, "worker_id"), "held": [], "leaving": true});
     client.body(Call::post(&["v1", "worker", "report"]).body(leaving)).await?;
     windlass_core::clock::parse_duration(text(&answer, "lease")).map_err(|_| {
-        Failure::new(Exit::Failed, "the server names no lease", "`windlass doctor` compares versions")
+        Failure::new(
+            Exit::Failed,
+            "the server names no lease",
+            "`windlass doctor` compares versions",
+        )
     })
 }
 
@@ -221,10 +225,16 @@ mod tests {
         let good = line(&out, &Check::Fail, &Verdict::Ok);
         assert!(good.starts_with("ok      fail ") && !good.contains("found"), "{good}");
         let bad = line(&out, &Check::Fail, &Verdict::Failed("it is completed".to_owned()));
-        assert!(bad.starts_with("FAILED  fail ") && bad.ends_with("; found: it is completed"), "{bad}");
+        assert!(
+            bad.starts_with("FAILED  fail ") && bad.ends_with("; found: it is completed"),
+            "{bad}"
+        );
         let seen = [(Check::Fail, Verdict::Failed("x".to_owned()), Duration::from_millis(1234))];
         let document = document(&seen, false);
-        assert_eq!((&document["passed"], &document["checks"][0]["outcome"]), (&json!(false), &json!("failed")));
+        assert_eq!(
+            (&document["passed"], &document["checks"][0]["outcome"]),
+            (&json!(false), &json!("failed"))
+        );
         assert_eq!(document["checks"][0]["seconds"], 1.23);
     }
 }

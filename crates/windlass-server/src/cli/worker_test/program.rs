@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let failure = Program::start(vec!["no-such-program".to_owned()], String::new()).unwrap_err();
+        let failure =
+            Program::start(vec!["no-such-program".to_owned()], String::new()).unwrap_err();
         assert!(failure.message.contains("no-such-program"), "{failure:?}");
     }
 }

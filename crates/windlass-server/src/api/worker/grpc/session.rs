@@ -115,7 +115,8 @@ async fn serve(
 
 async fn greeted(incoming: &mut Streaming<proto::SessionRequest>) -> Result<proto::Hello, End> {
     let first = timeout(HELLO_TIME, incoming.message()).await.map_err(|_| {
-        let late = Problem::new(ProblemCode::InvalidFields, "no hello came").hint("send it at once");
+        let late =
+            Problem::new(ProblemCode::InvalidFields, "no hello came").hint("send it at once");
         late.status(StatusCode::REQUEST_TIMEOUT)
     })?;
     match first.map_err(End::Broken)?.ok_or(End::Over)?.said {
