@@ -329,6 +329,8 @@ pub(crate) fn tell_holders<'a>(
         }
         if let (Some(asks), Some(run)) = (asks, parts.held.get(id)) {
             run.requested(asks);
+        } else if asks.is_some() {
+            parts.remote.asks.tell(id);
         }
         parts.waiters.tell(id);
     }

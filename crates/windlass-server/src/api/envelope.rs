@@ -4,6 +4,7 @@
 
 use super::problem::{Problem, ProblemCode};
 use super::rights::{check, check_read_only, needed};
+use super::status::{self, is_grpc};
 use super::{App, Page};
 use crate::access::Caller;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
@@ -45,6 +46,7 @@ pub(super) async fn envelope(
     next: Next,
 ) -> Response {
     let id = RequestId::of(request.headers());
+    let grpc = is_grpc(request.headers());
     // A body cannot be held while something is waited for.
     let (mut parts, body) = request.into_parts();
     let mut response = match admitted(&app, &parts).await {
@@ -58,12 +60,11 @@ pub(super) async fn envelope(
         Err(problem) => problem.into_response(),
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let body = problem.body(&id.0);
-        let text = serde_json::to_string(&body).unwrap_or_default();
-        let (mut parts, _) = response.into_parts();
-        parts.headers.remove(header::CONTENT_LENGTH);
-        parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
-        response = Response::from_parts(parts, text.into());
+        if grpc {
+            response = status::answer(problem);
+        } else {
+            response = document(problem, response, &id.0);
+        }
     }
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -91,6 +92,15 @@ async fn admitted(app: &App, request: &Parts) -> Result<Caller, Problem> {
         check_read_only(&request.method, role)?;
     }
     Ok(caller)
+}
+
+/// A refusal for everybody else.
+fn document(problem: Problem, response: Response, id: &str) -> Response {
+    let text = serde_json::to_string(&problem.body(id)).unwrap_or_default();
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, PROBLEM);
+    Response::from_parts(parts, text.into())
 }
 
 /// Without sign-in the loopback address is the only wall, and a web page that a
@@ -131,6 +141,12 @@ fn is_own(app: &App, host: &str) -> bool {
 /// Nothing lives at this address.
 pub(super) async fn nowhere(request: Request) -> Problem {
     let path = request.uri().path();
+    if is_grpc(request.headers()) {
+        // What clients of gRPC expect of a service that is not there.
+        let problem = Problem::not_found(format!("there is no method {path:.200}"));
+        let problem = problem.hint("proto/worker.proto has all of them");
+        return problem.status(axum::http::StatusCode::NOT_IMPLEMENTED);
+    }
     Problem::not_found(format!("there is nothing at {path:.200}"))
         .hint("GET /v1/openapi.json lists every address")
 }

@@ -22,6 +22,7 @@ mod queues;
 pub mod rights;
 mod room;
 mod sight;
+mod status;
 mod submit;
 mod tasks;
 mod tokens;
@@ -47,6 +48,7 @@ use windlass::{Engine, Reader};
 pub use feed::Feed;
 pub use metrics::{Meter, install as install_meter};
 pub(crate) use room::BODIES_MAX;
+pub use worker::grpc::proto as worker_proto;
 
 /// What requests share.
 #[derive(Debug)]
@@ -209,6 +211,7 @@ pub fn router(app: Arc<App>) -> Router {
     routes
         .route("/v1/openapi.json", get(overview::openapi))
         .route("/metrics", get(metrics::metrics))
+        .merge(worker::grpc::routes(&app))
         .fallback(envelope::nowhere)
         .method_not_allowed_fallback(envelope::wrong_method)
         // In one: each call of `layer` boxes every request and answer once more.

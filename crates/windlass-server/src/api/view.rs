@@ -318,6 +318,17 @@ pub enum StepOutcomeWord {
     Undone,
 }
 
+impl StepOutcomeWord {
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            StepOutcomeWord::Done => "done",
+            StepOutcomeWord::Skipped => "skipped",
+            StepOutcomeWord::Failed => "failed",
+            StepOutcomeWord::Undone => "undone",
+        }
+    }
+}
+
 impl From<StepOutcome> for StepOutcomeWord {
     fn from(outcome: StepOutcome) -> Self {
         match outcome {

@@ -2,6 +2,8 @@
 //! into the engine's own words and its answers are shown; what a lease is, and what
 //! a report may do, is the engine's to say.
 
+pub(super) mod grpc;
+
 use super::App;
 use super::few::Few;
 use super::input::{Object, given, node_id, parse, read};
@@ -25,7 +27,7 @@ use windlass::core::clock::{duration_text, format_duration};
 use windlass::core::lease::Token;
 use windlass::core::outcome::Class;
 use windlass::remote::{
-    Finish, HELD_MAX, KINDS_MAX, Lease, LeaseRequest, QUEUES_MAX, REPORTS_MAX, Report,
+    Asked, Finish, HELD_MAX, KINDS_MAX, Lease, LeaseRequest, QUEUES_MAX, REPORTS_MAX, Report,
     ReportAnswer, ReportRequest, Said, Step, Trouble, Wish,
 };
 use windlass::{Error, Json as Text, Kind, Progress, QueueName, TaskId, Timestamp};
@@ -506,11 +508,15 @@ fn answered(answer: ReportAnswer) -> ReportOut {
             Problem::from(error).code().as_str()
         }
     });
-    let asked = answer.requests.into_iter().map(|asked| AskedOut {
+    let asked = answer.requests.into_iter().map(asked_out);
+    ReportOut { results: words.collect(), requests: asked.collect() }
+}
+
+fn asked_out(asked: Asked) -> AskedOut {
+    AskedOut {
         task: asked.task.to_string(),
         cancel: asked.what != Wish::Pause,
         pause: asked.what == Wish::Pause,
         lost: asked.what == Wish::Lost,
-    });
-    ReportOut { results: words.collect(), requests: asked.collect() }
+    }
 }

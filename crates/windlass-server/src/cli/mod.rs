@@ -1,6 +1,6 @@
 //! The command line: the tree of commands, and which function answers which. It
-//! is a client of the HTTP API like any other; only `serve`, `dev` and `bench`
-//! start an engine. Each noun has its own file; every command ends with an
+//! is a client of the HTTP API like any other; only `serve`, `dev`, `bench` and
+//! `worker-test` start an engine. Each noun has its own file; every command ends with an
 //! [`Exit`] or with a [`Failure`] that carries a hint.
 
 mod about;
@@ -40,6 +40,7 @@ mod times;
 mod token;
 mod trust;
 mod words;
+pub mod worker_test;
 
 pub use failure::{Exit, Failure};
 pub use global::{Format, Global, When};
@@ -114,6 +115,8 @@ enum Command {
     Version,
     /// Measure this machine
     Bench(bench::BenchArgs),
+    /// Check a worker in another language against the protocol
+    WorkerTest(worker_test::WorkerTestArgs),
     /// Ends the processes of handlers when their node is gone; started by `serve`
     #[command(hide = true)]
     Guard,
@@ -167,7 +170,9 @@ fn guard() -> ExitCode {
 /// One thread is enough to talk to a server, and starts faster.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     let mut builder = match command {
-        Command::Dev(_) | Command::Serve(_) | Command::BenchNode => Builder::new_multi_thread(),
+        Command::Dev(_) | Command::Serve(_) | Command::BenchNode | Command::WorkerTest(_) => {
+            Builder::new_multi_thread()
+        }
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()
@@ -181,6 +186,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(args, global).await,
         Command::Bench(args) => bench::run(args, global).await,
         Command::BenchNode => bench::node().await,
+        Command::WorkerTest(args) => worker_test::run(args, global).await,
         Command::BenchWorker => bench::worker().await,
         command => tokio::select! {
             biased;
@@ -211,6 +217,7 @@ async fn ask(command: Command, global: &Global) -> Result<Exit, Failure> {
         | Command::Serve(_)
         | Command::Bench(_)
         | Command::BenchNode
+        | Command::WorkerTest(_)
         | Command::BenchWorker
         | Command::Guard => Ok(Exit::Ok),
     }
@@ -286,6 +293,8 @@ mod tests {
             "windlass token list",
             "windlass token revoke ci -y",
             "windlass completion fish",
+            "windlass worker-test http://127.0.0.1:1 --patience 5s",
+            "windlass worker-test -- python3 worker.py -v",
             "windlass bench --tasks 100k --payload 200 --backlog 5 --steps 2 --rate 10",
         ] {
             assert!(read(line).is_ok(), "{line}: {}", read(line).unwrap_err());

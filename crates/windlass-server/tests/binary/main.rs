@@ -17,3 +17,4 @@ mod secrets;
 mod stop;
 mod submit;
 mod tokens;
+mod worker_test;

@@ -4,6 +4,7 @@
 //! holds: that is its heartbeat. Nothing here is a session: any engine on the same
 //! store may take any call, and what one remembers only saves reads.
 
+mod asks;
 mod attend;
 mod finish;
 mod give;
@@ -12,10 +13,12 @@ mod known;
 mod lease;
 mod report;
 
+pub use asks::Listening;
 pub(crate) use attend::attend;
 
 use crate::engine::Engine;
 use crate::parts::Parts;
+use asks::Asks;
 use hub::Hub;
 use known::Known;
 use std::sync::Arc;
@@ -177,6 +180,7 @@ pub enum Wish {
 pub(crate) struct Remote {
     pub(crate) hub: Hub,
     known: Known,
+    pub(crate) asks: Asks,
     /// The newest number of a claim.
     claims: AtomicU64,
     /// The queue that is asked first next time.
