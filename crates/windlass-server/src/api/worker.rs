@@ -2,6 +2,7 @@
 //! into the engine's own words and its answers are shown; what a lease is, and what
 //! a report may do, is the engine's to say.
 
+mod discreet;
 pub(super) mod grpc;
 
 use super::App;
@@ -14,6 +15,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use discreet::discreet;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -363,12 +365,13 @@ pub(super) async fn report(
     let held = said.held.0.into_iter().map(|Object(held)| (held.task, Token(held.token)));
     let given = said.reports.map(|Few(reports)| reports).unwrap_or_default();
     let reports = given.into_iter().enumerate().map(|(i, Object(report))| report.words(i));
-    let request = ReportRequest {
+    let mut request = ReportRequest {
         held: held.collect(),
         reports: reports.collect::<Answer<_>>()?,
         leaving: said.leaving,
     };
     drop(text);
+    discreet(&app, &mut request).await?;
     let answer = app.engine.workers().report(id, request).await.map_err(refused)?;
     Ok(Json(answered(answer)))
 }

@@ -77,3 +77,36 @@ async fn only_operators_see_hidden_fields() {
     let task = operator.get(&format!("/v1/tasks/{}", id(&done))).await;
     assert_eq!(task.is(200).json["payload"]["user"]["password"], SECRET);
 }
+
+#[tokio::test]
+async fn what_workers_say_is_cleaned_before_it_is_written() {
+    let place = Place::signed_in(AuthConfig::default(), Page::On, &["password"]).await;
+    let worker = place.with_token(&place.token("w", "worker").await);
+    let payload = json!({"user": {"password": SECRET}});
+    let id = place.submit(json!({"kind": "obey", "queue": "far", "payload": payload})).await;
+    let wish = json!({"worker": "w", "kinds": ["obey"], "queues": ["far"], "max": 1});
+    let leased = worker.post("/v1/worker/lease", wish).await;
+    let (node, lease) = (&leased.is(200).json["worker_id"], &leased.json["leases"][0]);
+    assert_eq!(lease["payload"], payload, "the worker gets everything");
+    let about = json!({"task": id, "token": lease["token"]});
+    let say = |key: &str, what: Value| {
+        let mut report = about.clone();
+        report[key] = what;
+        report
+    };
+    let why = format!("no login with {SECRET}");
+    let reports = json!([
+        say("progress", json!({"done": 1, "total": 2, "note": why})),
+        say("step", json!({"name": "a", "outcome": "fail", "reason": why, "version": 1})),
+        say("finish", json!({"outcome": "fail", "error": {"message": why, "detail": why}})),
+    ]);
+    let said = json!({"worker_id": node, "held": [about], "reports": reports});
+    let answer = worker.post("/v1/worker/report", said).await;
+    assert_eq!(answer.is(200).json["results"], json!(["ok", "ok", "ok"]));
+    let task = place.get(&format!("/v1/tasks/{id}")).await;
+    assert_eq!(task.is(200).json["failure"]["message"], "no login with [redacted]");
+    let viewer = place.with_token(&place.token("v", "viewer").await);
+    assert_eq!(seen(&viewer, &id).await, Vec::<String>::new());
+    let events = place.get("/v1/events?limit=500").await;
+    assert!(events.text.contains("no login with [redacted]") && !events.text.contains(SECRET));
+}

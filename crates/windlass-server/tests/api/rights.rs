@@ -14,7 +14,14 @@ use windlass_server::config::AuthConfig;
 const TABLE: &str = include_str!("../../../../docs/reference/access.md");
 
 /// Routes that are not in the OpenAPI document.
-const BESIDE: [&str; 3] = ["GET /", "GET /metrics", "GET /v1/openapi.json"];
+const BESIDE: [&str; 6] = [
+    "GET /",
+    "GET /metrics",
+    "GET /v1/openapi.json",
+    "POST /windlass.worker.v1.Worker/Lease",
+    "POST /windlass.worker.v1.Worker/Report",
+    "POST /windlass.worker.v1.Worker/Session",
+];
 
 /// `GET /v1/tasks` and the least role that may, `None` for everybody.
 fn table() -> BTreeMap<String, Option<Role>> {

@@ -5,6 +5,7 @@
 mod session;
 mod words;
 
+use super::discreet::discreet;
 use super::{answered, refused, shown, worker_id};
 use crate::api::App;
 use crate::api::problem::{Answer, Problem};
@@ -65,7 +66,8 @@ impl Worker for Service {
     ) -> Result<Response<proto::ReportResponse>, Status> {
         let proto::ReportRequest { worker_id: id, held, reports, leaving } = request.into_inner();
         let id = worker_id(&id)?;
-        let said = words::report(&held, reports, leaving)?;
+        let mut said = words::report(&held, reports, leaving)?;
+        discreet(&self.app, &mut said).await?;
         let answer = self.app.engine.workers().report(id, said).await.map_err(refused)?;
         let out = answered(answer);
         let requests = out.requests.into_iter().map(words::request).collect();
