@@ -30,7 +30,8 @@ use windlass::{Error, NodeId, TaskId, Workers};
 
 /// The first message must have come within this time.
 const HELLO_TIME: Duration = Duration::from_secs(30);
-/// A worker that takes nothing of what it is told for this long is cut off.
+/// A worker that takes nothing of what it is told for this long, or for a lease, is
+/// cut off: until then nothing it says is heard either.
 const READ_TIME: Duration = Duration::from_secs(30);
 /// Messages on their way to the worker.
 const WAITING_MAX: usize = 32;
@@ -300,12 +301,13 @@ impl Session {
 
     async fn tell(&self, said: Tell) -> Result<(), End> {
         let message = proto::SessionResponse { said: Some(said) };
-        match timeout(READ_TIME, self.out.send(Ok(message))).await {
+        match timeout(READ_TIME.min(self.lease), self.out.send(Ok(message))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Over),
             Err(_) => {
                 tracing::info!(node = %self.id, "a worker does not read its session: cut off");
-                Err(End::Over)
+                let late = Problem::new(ProblemCode::LeaseLost, "this session is not read");
+                Err(late.hint("read on while you work").status(StatusCode::REQUEST_TIMEOUT).into())
             }
         }
     }
