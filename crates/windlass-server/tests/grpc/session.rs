@@ -125,12 +125,12 @@ async fn a_silent_worker_is_not_renewed_and_one_that_speaks_is() {
     let place = place(lease).await;
     let client = client(&place).await;
     let (a, b) = (submit(&place).await, submit(&place).await);
+    let began = Instant::now();
     let mut silent = Session::open(&client, hello(1)).await;
     let first = silent.lease().await;
     let mut loud = Session::open(&client, hello(1)).await;
     let second = loud.lease().await;
     assert_eq!([id(&first), id(&second)], [&a, &b]);
-    let began = Instant::now();
     let mut number = 0;
     // The silent one is told that its lease has ended.
     let ended = loop {

@@ -279,10 +279,12 @@ impl Session {
             let message = format!("nothing was heard of {} for a lease", self.id);
             return Err(refused(Error::lease_lost("session", message)).into());
         }
-        if silent > self.heartbeat {
+        let held = self.renewed();
+        // One that waits for work and holds nothing is kept alive by its waiting.
+        if silent > self.heartbeat || (held.is_empty() && self.granted > 0) {
             return Ok(());
         }
-        let said = ReportRequest { held: self.renewed(), ..ReportRequest::default() };
+        let said = ReportRequest { held, ..ReportRequest::default() };
         let answer = self.workers.report(self.id, said).await.map_err(refused)?;
         self.ask(answer.requests).await
     }
