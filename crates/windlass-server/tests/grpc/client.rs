@@ -1,4 +1,5 @@
-//! A worker that speaks gRPC, one message at a time.
+//! A worker that speaks gRPC, one message at a time. It keeps nothing but its open
+//! stream; what it holds is for the case to remember.
 
 use crate::place::Place;
 use std::time::Duration;

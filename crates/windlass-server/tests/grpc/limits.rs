@@ -1,4 +1,5 @@
-//! What is refused before the service is reached, and sizes.
+//! What is refused before the service is reached, and sizes. Whatever refuses, a
+//! client of gRPC must get a status and not a document.
 
 use crate::client::{client, done, held, says, wish, word};
 use crate::place::LIMITS;

@@ -1,4 +1,5 @@
-//! The session: grants, results, requests, and what a broken stream leaves.
+//! The session: grants, results, requests, and what a broken stream leaves. That a
+//! worker is silent, late or does not read is made to happen here, and seen.
 
 use crate::client::{Session, client, done, finish, held, hello, id, says, step, wish, word};
 use crate::place::Place;
@@ -124,12 +125,12 @@ async fn a_silent_worker_is_not_renewed_and_one_that_speaks_is() {
     let place = place(lease).await;
     let client = client(&place).await;
     let (a, b) = (submit(&place).await, submit(&place).await);
+    let began = Instant::now();
     let mut silent = Session::open(&client, hello(1)).await;
     let first = silent.lease().await;
     let mut loud = Session::open(&client, hello(1)).await;
     let second = loud.lease().await;
     assert_eq!([id(&first), id(&second)], [&a, &b]);
-    let began = Instant::now();
     let mut number = 0;
     // The silent one is told that its lease has ended.
     let ended = loop {
@@ -183,6 +184,33 @@ async fn a_session_begins_with_one_hello_and_keeps_to_its_limits() {
     session.say(proto::Say { grant: 1000, ..Default::default() }).await;
     let refused = session.next().await.unwrap_err();
     assert!(refused.message().starts_with("/say/grant: at most 1000"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_read_is_cut_off() {
+    const TASKS: u32 = 100;
+    let lease = Duration::from_secs(1);
+    let place = place(lease).await;
+    let client = client(&place).await;
+    // More than the windows, the buffers and the channel of a session hold.
+    let payload = json!({"text": "x".repeat(200_000)});
+    let mut last = String::new();
+    for _ in 0..TASKS {
+        last = place.submit(json!({"kind": "far", "payload": payload})).await;
+    }
+    let mut session = Session::open(&client, hello(TASKS)).await;
+    place.until(&last, "running").await;
+    // tidy: allow-sleep because not to read for two leases is the fault
+    tokio::time::sleep(lease * 2).await;
+    let mut got = 0;
+    let ended = loop {
+        match session.next().await {
+            Ok(_) => got += 1,
+            Err(ended) => break ended,
+        }
+    };
+    assert!(got > 0 && got < TASKS, "{got} leases: nothing was cut off, {ended}");
+    assert!(matches!(ended.code(), Code::DeadlineExceeded | Code::Ok), "{ended}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Lease and report, call by call, and how refusals look.
+//! Lease and report, call by call, and how refusals look. Fields must be those of
+//! the HTTP bodies, and so must what is refused.
 
 use crate::client::{client, done, finish, held, id, says, step, wish, word};
 use crate::place::Place;

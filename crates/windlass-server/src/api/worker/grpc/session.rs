@@ -30,7 +30,8 @@ use windlass::{Error, NodeId, TaskId, Workers};
 
 /// The first message must have come within this time.
 const HELLO_TIME: Duration = Duration::from_secs(30);
-/// A worker that takes nothing of what it is told for this long is cut off.
+/// A worker that takes nothing of what it is told for this long, or for a lease, is
+/// cut off: until then nothing it says is heard either.
 const READ_TIME: Duration = Duration::from_secs(30);
 /// Messages on their way to the worker.
 const WAITING_MAX: usize = 32;
@@ -278,10 +279,12 @@ impl Session {
             let message = format!("nothing was heard of {} for a lease", self.id);
             return Err(refused(Error::lease_lost("session", message)).into());
         }
-        if silent > self.heartbeat {
+        let held = self.renewed();
+        // One that waits for work and holds nothing is kept alive by its waiting.
+        if silent > self.heartbeat || (held.is_empty() && self.granted > 0) {
             return Ok(());
         }
-        let said = ReportRequest { held: self.renewed(), ..ReportRequest::default() };
+        let said = ReportRequest { held, ..ReportRequest::default() };
         let answer = self.workers.report(self.id, said).await.map_err(refused)?;
         self.ask(answer.requests).await
     }
@@ -300,12 +303,13 @@ impl Session {
 
     async fn tell(&self, said: Tell) -> Result<(), End> {
         let message = proto::SessionResponse { said: Some(said) };
-        match timeout(READ_TIME, self.out.send(Ok(message))).await {
+        match timeout(READ_TIME.min(self.lease), self.out.send(Ok(message))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Over),
             Err(_) => {
                 tracing::info!(node = %self.id, "a worker does not read its session: cut off");
-                Err(End::Over)
+                let late = Problem::new(ProblemCode::LeaseLost, "this session is not read");
+                Err(late.hint("read on while you work").status(StatusCode::REQUEST_TIMEOUT).into())
             }
         }
     }
