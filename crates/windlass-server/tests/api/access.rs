@@ -151,3 +151,20 @@ async fn one_token_cannot_send_more_than_its_rate() {
     assert!((15..=39).contains(&refused), "{refused}");
     other.get("/v1/whoami").await.is(200);
 }
+
+#[tokio::test]
+async fn a_stream_of_events_ends_with_its_token() {
+    let place = server().await;
+    let token = place.token("eve", "viewer").await;
+    let request = place.client.get(place.url("/v1/events")).bearer_auth(&token);
+    let mut stream = request.header("accept", "text/event-stream").send().await.unwrap();
+    assert_eq!(stream.status(), 200);
+    place.submit(json!({"kind": "demo.hello"})).await;
+    let first = stream.chunk().await.unwrap().expect("an event");
+    assert!(String::from_utf8_lossy(&first).contains("task.submitted"));
+    place.send(Method::DELETE, "/v1/tokens/eve", None).await.is(204);
+    let late = place.submit(json!({"kind": "demo.hello"})).await;
+    // It ends by itself, and so does this.
+    let rest = tokio::time::timeout(std::time::Duration::from_secs(30), stream.text()).await;
+    assert!(!rest.expect("an end").unwrap().contains(&late));
+}

@@ -11,6 +11,7 @@ mod place;
 #[path = "../workers/worker.rs"]
 mod worker;
 
+mod access;
 mod client;
 mod limits;
 mod session;

@@ -7,6 +7,7 @@ mod words;
 
 use super::discreet::discreet;
 use super::{answered, refused, shown, worker_id};
+use crate::access::{Caller, unadmitted};
 use crate::api::App;
 use crate::api::problem::{Answer, Problem};
 use axum::Router;
@@ -84,6 +85,7 @@ impl Worker for Service {
             Problem::from(windlass::Error::unavailable("session", message))
         })?;
         let app = self.app.clone();
-        Ok(Response::new(session::open(app, request.into_inner(), place)))
+        let caller = request.extensions().get::<Caller>().cloned().ok_or_else(unadmitted)?;
+        Ok(Response::new(session::open(app, caller, request.into_inner(), place)))
     }
 }

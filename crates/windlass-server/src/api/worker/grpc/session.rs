@@ -4,10 +4,12 @@
 //! often enough; one that is silent, or does not read, is cut off. A session holds
 //! nothing itself: when it ends, leases stay as they are.
 
+use super::super::discreet::discreet;
 use super::super::{answered, asked_out, refused, shown};
 use super::proto::session_request::Said;
 use super::proto::session_response::Said as Tell;
 use super::{proto, words};
+use crate::access::Caller;
 use crate::api::App;
 use crate::api::problem::{Problem, ProblemCode};
 use axum::http::StatusCode;
@@ -57,12 +59,13 @@ impl From<Problem> for End {
 
 pub(super) fn open(
     app: Arc<App>,
+    caller: Caller,
     incoming: Streaming<proto::SessionRequest>,
     place: OwnedSemaphorePermit,
 ) -> ReceiverStream<Result<proto::SessionResponse, Status>> {
     let (out, told) = channel(WAITING_MAX);
     let whole = async move {
-        let status = match serve(app, incoming, out.clone()).await {
+        let status = match serve(app, caller, incoming, out.clone()).await {
             Ok(()) | Err(End::Over) => None,
             Err(End::Refused(problem)) => Some(Status::from(problem)),
             Err(End::Broken(status)) => Some(status),
@@ -80,13 +83,14 @@ pub(super) fn open(
 
 async fn serve(
     app: Arc<App>,
+    caller: Caller,
     mut incoming: Streaming<proto::SessionRequest>,
     out: Out,
 ) -> Result<(), End> {
     let workers = app.engine.workers();
     let (mut closing, mut asks) = (Box::pin(workers.closing()), workers.asks());
     let hello = greeted(&mut incoming).await?;
-    let mut session = Session::begin(app, workers, hello, out).await?;
+    let mut session = Session::begin(app.clone(), workers, hello, out).await?;
     let mut look = interval(LOOK_EVERY.min(session.heartbeat));
     look.tick().await;
     let mut leasing = None;
@@ -109,9 +113,21 @@ async fn serve(
                     session.look().await?;
                 }
             }
-            _ = look.tick() => session.look().await?,
+            _ = look.tick() => {
+                admitted(&app, &caller).await?;
+                session.look().await?;
+            }
         }
     }
+}
+
+/// A token may be revoked while its session is open.
+async fn admitted(app: &App, caller: &Caller) -> Result<(), End> {
+    if app.terms.gate.still_admits(app.reader(), caller, app.engine.now()).await {
+        return Ok(());
+    }
+    let detail = format!("the token `{}` has expired or was revoked", caller.who);
+    Err(Problem::new(ProblemCode::Unauthenticated, detail).into())
 }
 
 async fn greeted(incoming: &mut Streaming<proto::SessionRequest>) -> Result<proto::Hello, End> {
@@ -233,6 +249,7 @@ impl Session {
     async fn hear(&mut self, say: proto::Say) -> Result<(), End> {
         let proto::Say { number, held, reports, leaving, grant } = say;
         let mut said = words::report(&held, reports, leaving)?;
+        discreet(&self.app, &mut said).await?;
         let granted = self.granted.saturating_add(usize::try_from(grant).unwrap_or(usize::MAX));
         if granted > LEASES_MAX {
             return Err(too_many("/say/grant"));
