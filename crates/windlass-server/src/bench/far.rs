@@ -9,6 +9,7 @@ use super::process;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -18,11 +19,15 @@ use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use windlass::{Error, Result};
 
 /// The hidden command that is the worker.
 pub(crate) const COMMAND: &str = "bench-worker";
 pub(super) const SLOTS: usize = 64;
+/// Reports under way at once: what was leased while others are at their steps does
+/// not wait for those.
+const REPORTERS: usize = 4;
 
 /// One round.
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,6 +127,8 @@ struct Desk {
 #[derive(Debug)]
 struct State {
     free: usize,
+    /// Everything in hand: each heartbeat names all of it.
+    held: HashMap<String, u64>,
     ready: Vec<Task>,
     /// Still to be ended.
     left: u64,
@@ -129,9 +136,12 @@ struct State {
 
 async fn work(round: Round) -> io::Result<Measured> {
     let mut lease = Connection::open(round.at).await?;
-    let mut report = Connection::open(round.at).await?;
+    let mut reporters = vec![];
+    for _ in 0..REPORTERS {
+        reporters.push(Connection::open(round.at).await?);
+    }
     let (worker, _) = ask(&mut lease, round.at, None, 1, "bench.none").await?;
-    let state = State { free: SLOTS, ready: vec![], left: round.tasks };
+    let state = State { free: SLOTS, held: HashMap::new(), ready: vec![], left: round.tasks };
     let desk = Arc::new(Desk {
         at: round.at,
         worker,
@@ -141,14 +151,22 @@ async fn work(round: Round) -> io::Result<Measured> {
         freed: Notify::new(),
     });
     let (began, cpu) = (Instant::now(), process::cpu());
-    let (taking, ending) = (desk.clone(), desk.clone());
-    tokio::select! {
-        taken = async { taking.take(&mut lease).await } => taken?,
-        ended = async { ending.end(&mut report).await } => ended?,
+    let mut loops = JoinSet::new();
+    let taking = desk.clone();
+    loops.spawn(async move { taking.take(&mut lease).await });
+    for mut connection in reporters {
+        let ending = desk.clone();
+        loops.spawn(async move { ending.end(&mut connection).await });
     }
+    // The first that ends has ended the last task, or has failed.
+    if let Some(ended) = loops.join_next().await {
+        ended.map_err(io::Error::other)??;
+    }
+    loops.shutdown().await;
     let (wall, cpu) = (began.elapsed().as_secs_f64(), process::cpu() - cpu);
     let body = format!("{{\"worker_id\":\"{}\",\"held\":[],\"leaving\":true}}", desk.worker);
-    post(&mut report, desk.at, "report", &body).await?;
+    let mut last = Connection::open(round.at).await?;
+    post(&mut last, desk.at, "report", &body).await?;
     Ok(Measured { wall, cpu, spread: Spread::default() })
 }
 
@@ -164,6 +182,7 @@ impl Desk {
             let (_, tasks) = ask(connection, self.at, Some(&self.worker), free, QUEUE).await?;
             let mut state = self.state.lock();
             state.free -= tasks.len();
+            state.held.extend(tasks.iter().map(|task| (task.id.clone(), task.token)));
             state.ready.extend(tasks);
             self.leased.notify_one();
         }
@@ -183,6 +202,9 @@ impl Desk {
             let count = tasks.len();
             let mut state = self.state.lock();
             state.free += count;
+            for task in &tasks {
+                state.held.remove(&task.id);
+            }
             state.left = state.left.saturating_sub(count as u64);
             self.freed.notify_one();
             if state.left == 0 {
@@ -195,13 +217,15 @@ impl Desk {
     async fn report(&self, to: &mut Connection, tasks: &mut [Task], step: u64) -> io::Result<()> {
         let mut body = format!("{{\"worker_id\":\"{}\",\"held\":[", self.worker);
         let mut held = String::new();
+        for (id, token) in &self.state.lock().held {
+            let _ = write!(held, "{{\"task\":\"{id}\",\"token\":{token}}},");
+        }
         let mut reports = String::new();
         for task in tasks.iter_mut() {
             task.version += 1;
             let Task { id, token, version } = task;
             let who = format!("\"task\":\"{id}\",\"token\":{token}");
             // Cannot fail: it writes into memory.
-            let _ = write!(held, "{{{who}}},");
             let _ = write!(
                 reports,
                 "{{{who},\"step\":{{\"name\":\"bench.step-{step}\",\"outcome\":\"done\",\"version\":{version}}}}},"
