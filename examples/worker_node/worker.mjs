@@ -145,17 +145,16 @@ class Worker {
           this.run(task);
         }
       } catch (error) {
+        if (error instanceof Release) break;
         if (!(error instanceof LeaseLost)) throw error;
         await this.report([]); // is told the same, and starts anew
       }
     }
-    const until = Date.now() + GRACE;
-    while (this.held.size && Date.now() < until + 2000) {
-      this.hurry = Date.now() > until;
-      await sleep(20);
-    }
+    const until = Date.now() + GRACE + 2000; // they finish, or are released in a hurry
+    while (this.held.size && Date.now() < until) await sleep(20);
     clearInterval(beat);
-    if (this.id) await this.report([], true);
+    this.hurry = true;
+    await this.report([], true).catch(() => {});
   }
 }
 
@@ -172,9 +171,7 @@ const KINDS = {
   "test.steps": steps,
   "test.echo": (task) => task.payload,
   "test.fail": () => { throw new Error("told to fail"); },
-  "test.retry": ({ attempt }) => {
-    if (attempt < 3) throw new Retry(`attempt ${attempt} of 3`);
-  },
+  "test.retry": ({ attempt }) => { if (attempt < 3) throw new Retry(`attempt ${attempt} of 3`); },
   "test.sleep": (task) => task.sleep(task.payload.seconds * 1000),
   "test.progress": async (task) => {
     for (const done of [1, 2, 3]) await task.progress(done, 3, `part ${done}`);
@@ -195,5 +192,8 @@ const KINDS = {
 };
 
 const worker = new Worker();
-for (const name of ["SIGTERM", "SIGINT"]) process.on(name, () => (worker.stopping = true));
+for (const name of ["SIGTERM", "SIGINT"]) process.on(name, () => {
+  worker.stopping = true;
+  setTimeout(() => (worker.hurry = true), GRACE).unref();
+});
 await worker.serve();

@@ -6,12 +6,12 @@ A function gets a Task. `task.step(name, fn)` runs fn once, however often the ta
 tried; `task.check()` between pieces of long work obeys cancel, pause and stop; what
 the function returns is the result. Raise Retry to try again; other errors are final."""
 
-import hashlib, json, os, random, signal, sys, threading, time, urllib.error, urllib.request
+import contextlib, hashlib, json, os, random, signal, sys, threading, time
+import urllib.error, urllib.request
 
 SERVER = os.environ.get("WINDLASS_SERVER", "http://127.0.0.1:7450").rstrip("/")
 NAME = os.environ.get("WINDLASS_WORKER", f"python-{os.getpid()}")
-SLOTS = int(os.environ.get("WINDLASS_SLOTS", "4"))
-GRACE = float(os.environ.get("WINDLASS_GRACE", "3"))  # seconds to finish when stopped
+SLOTS, GRACE = int(os.environ.get("WINDLASS_SLOTS", 4)), float(os.environ.get("WINDLASS_GRACE", 3))
 HEARTBEAT = 0.5  # seconds; at most a third of the server's lease
 HEADERS = {"Content-Type": "application/json"}
 if os.environ.get("WINDLASS_TOKEN"):
@@ -36,8 +36,7 @@ class Task:
         if name not in self.finished:
             self.check()
             output, self.version = fn(), self.version + 1
-            said = {"name": name, "outcome": "done", "output": output, "version": self.version}
-            self.say("step", said)
+            self.say("step", dict(name=name, outcome="done", output=output, version=self.version))
             self.finished.add(name)
             self.data.update(output or {})
         return self.data
@@ -71,8 +70,7 @@ class Worker:
         self.id, self.held, self.lock = None, {}, threading.Lock()
         self.stopping, self.hurry = threading.Event(), threading.Event()
 
-    def call(self, path, body):
-        """One call; repeated with backoff until the server answers."""
+    def call(self, path, body):  # repeated with backoff until the server answers
         request = urllib.request.Request(SERVER + path, json.dumps(body).encode(), HEADERS)
         pause = 0.1
         while True:
@@ -84,8 +82,7 @@ class Worker:
                 if error.code == 409:
                     raise LeaseLost(told) from None
                 print(f"{path}: {error.code} {told}", file=sys.stderr)
-                if error.code < 500 and error.code != 429:
-                    os._exit(1)  # no repeating helps; of all threads
+                if error.code < 500 and error.code != 429: os._exit(1)  # no repeating helps
             except OSError as error:
                 print(f"{SERVER} does not answer: {error}", file=sys.stderr)
             if self.hurry.is_set():
@@ -100,8 +97,7 @@ class Worker:
         names = [{"task": task.id, "token": task.token} for task in held.values()]
         body = {"worker_id": me, "held": names, "reports": reports, "leaving": leaving}
         try:
-            if me is None:
-                raise LeaseLost()
+            if me is None: raise LeaseLost()
             answer = self.call("/v1/worker/report", body)
         except LeaseLost:  # what we held is somebody else's now
             with self.lock:
@@ -148,18 +144,19 @@ class Worker:
             except LeaseLost:
                 self.report([])  # is told the same, and starts anew
                 continue
+            except Release:
+                break
             tasks = [Task(self, lease) for lease in answer["leases"]]
             with self.lock:
                 self.id = answer["worker_id"]
                 self.held.update((task.id, task) for task in tasks)
             for task in tasks:
                 threading.Thread(target=self.run, args=(task,), daemon=True).start()
-        until = time.monotonic() + GRACE
-        while self.held and time.monotonic() < until + 2:  # they finish, or are released
-            if time.monotonic() > until:
-                self.hurry.set()
+        until = time.monotonic() + GRACE + 2  # they finish, or are released in a hurry
+        while self.held and time.monotonic() < until:
             time.sleep(0.02)
-        if self.id:
+        self.hurry.set()
+        with contextlib.suppress(Release):
             self.report([], leaving=True)
 
 def steps(task):
@@ -193,7 +190,10 @@ KINDS = {"file.digest": digest, "test.echo": lambda task: task.payload, "test.st
          "test.fail": lambda task: task.payload["what is not there"], "test.retry": retry,
          "test.progress": progress, "test.sleep": lambda task: task.sleep(task.payload["seconds"])}
 
+def stop(*_):
+    worker.stopping.set()
+    threading.Thread(target=lambda: (time.sleep(GRACE), worker.hurry.set()), daemon=True).start()
+
 worker = Worker()
-for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: worker.stopping.set())
+for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, stop)
 worker.serve()

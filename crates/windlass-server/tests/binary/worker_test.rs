@@ -62,7 +62,7 @@ fn a_worker_that_forgets_is_found_out() {
         ("\"test.echo\": lambda task: task.payload", "\"test.echo\": lambda task: [task.payload]"),
         ("task.progress(done, 3,", "task.progress(done, 4,"),
         ("if task.attempt < 3:", "if task.attempt < 2:"),
-        ("signal.SIGTERM, signal.SIGINT", "signal.SIGINT,"),
+        ("(signal.SIGTERM, signal.SIGINT)", "(signal.SIGINT,)"),
     ]);
     assert_eq!(ran.code, 1, "{ran:?}");
     let wanted = ["echo", "unicode", "large", "progress", "retry", "pause", "crash", "stop"];
@@ -91,6 +91,26 @@ fn a_worker_that_never_asks_is_an_error() {
     folder.run(&["worker-test", "no-such-program"]).fails(1).said("cannot be started");
     folder.run(&["worker-test", "a 'b"]).fails(2).said("a quote in the command is not closed");
     folder.run(&["worker-test"]).fails(2);
+}
+
+#[test]
+fn a_worker_stops_though_its_server_is_away() {
+    for (interpreter, path) in
+        [("python3", "worker_python/worker.py"), ("node", "worker_node/worker.mjs")]
+    {
+        let folder = Folder::new();
+        let log = fs::File::create(folder.file("log")).unwrap();
+        let mut command = Command::new(interpreter);
+        command.arg(example(path)).env("WINDLASS_SERVER", "http://127.0.0.1:1");
+        command.env("WINDLASS_GRACE", "0.1").stdin(Stdio::null()).stderr(log);
+        let mut worker = Process(command.spawn().expect("an interpreter"));
+        until("a try", || {
+            let said = fs::read_to_string(folder.file("log")).unwrap();
+            said.contains("does not answer").then_some(())
+        });
+        worker.signal(rustix::process::Signal::TERM);
+        assert_eq!(worker.ended(), 0, "{interpreter}");
+    }
 }
 
 #[test]

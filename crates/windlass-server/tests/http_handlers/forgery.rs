@@ -86,12 +86,12 @@ async fn become_of(urls: &[String], outbound: &Outbound) -> Vec<(&'static str, S
     }
     let engine = builder.start().await.expect("an engine");
     let mut results = vec![];
-    for n in 0..urls.len() {
+    for (n, url) in urls.iter().enumerate() {
         let kind = format!("k{n}");
         let handle = engine.submit_named(&kind, &json!({})).await.expect("submitted");
         let task = ended(handle).await;
         let (_, class, message) = why(&task);
-        assert_eq!(class, "fatal", "{}: {message}", urls[n]);
+        assert_eq!(class, "fatal", "{url}: {message}");
         results.push((class, message.to_owned()));
     }
     results
