@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+use tokens_file::Stamp;
 use windlass::core::access::{AccessToken, Role};
 use windlass::{Engine, Error, Reader, Result, Timestamp};
 
@@ -35,12 +36,20 @@ pub struct Caller {
     pub role: Role,
     pub origin: IpAddr,
     pub expires_at: Option<Timestamp>,
+    /// Which token it showed: another one of the same name is another caller.
+    token: Option<Arc<str>>,
 }
 
 impl Caller {
     /// Who asks for what everybody may ask for.
     pub(crate) fn nobody(origin: IpAddr) -> Caller {
-        Caller { who: Arc::from("anonymous"), role: Role::Viewer, origin, expires_at: None }
+        Caller {
+            who: Arc::from("anonymous"),
+            role: Role::Viewer,
+            origin,
+            expires_at: None,
+            token: None,
+        }
     }
 }
 
@@ -88,22 +97,19 @@ pub enum Kept {
 struct Known {
     by_id: HashMap<String, (AccessToken, Arc<str>)>,
     of_file: Vec<AccessToken>,
-    /// When the file was changed that these were read from.
-    file_time: Option<SystemTime>,
+    of_store: Vec<AccessToken>,
+    /// Of the file that these were read from.
+    stamp: Stamp,
 }
 
 impl Known {
-    fn of(
-        of_file: Vec<AccessToken>,
-        of_store: Vec<AccessToken>,
-        file_time: Option<SystemTime>,
-    ) -> Known {
-        let all = of_store.into_iter().chain(of_file.iter().cloned());
+    fn of(of_file: Vec<AccessToken>, of_store: Vec<AccessToken>, stamp: Stamp) -> Known {
+        let all = of_store.iter().chain(&of_file).cloned();
         let by_id = all.map(|token| {
             let who = Arc::from(token.name.as_str());
             (token.id.clone(), (token, who))
         });
-        Known { by_id: by_id.collect(), of_file, file_time }
+        Known { by_id: by_id.collect(), of_file, of_store, stamp }
     }
 }
 
@@ -127,6 +133,8 @@ impl Gate {
             looked: Mutex::new(Instant::now()),
             told: Mutex::default(),
         };
+        // What is wrong with it at the start is a reason not to start.
+        tokens_file::read(&sign_in.file)?;
         sign_in.look(engine.reader()).await?;
         let now = engine.now();
         if sign_in.known().by_id.values().all(|(token, _)| token.is_expired(now)) {
@@ -158,7 +166,7 @@ impl Gate {
     ) -> Result<Caller, Problem> {
         let Some(sign_in) = &self.sign_in else {
             let who = self.anonymous.clone();
-            return Ok(Caller { who, role: Role::Admin, origin, expires_at: None });
+            return Ok(Caller { who, role: Role::Admin, origin, expires_at: None, token: None });
         };
         sign_in.look_if_due(reader).await;
         let found = bearer(headers).and_then(|text| sign_in.find(text, now));
@@ -168,13 +176,18 @@ impl Gate {
         {
             return Err(too_fast(&token.name, wait));
         }
-        Ok(Caller { who, role: token.role, origin, expires_at: token.expires_at })
+        let AccessToken { id, role, expires_at, .. } = token;
+        Ok(Caller { who, role, origin, expires_at, token: Some(Arc::from(id)) })
     }
 
     /// What was changed in the store by this process counts at once.
     pub async fn refresh(&self, reader: &dyn Reader) -> Result<()> {
         match &self.sign_in {
-            Some(sign_in) => sign_in.look(reader).await,
+            Some(sign_in) => {
+                // A look that began before the change must not have the last word.
+                let _looking = sign_in.looking.lock().await;
+                sign_in.look(reader).await
+            }
             None => Ok(()),
         }
     }
@@ -189,9 +202,8 @@ impl Gate {
         let Some(sign_in) = &self.sign_in else { return true };
         sign_in.look_if_due(reader).await;
         let known = sign_in.known();
-        known.by_id.values().any(|(token, who)| {
-            **who == *caller.who && token.role == caller.role && !token.is_expired(now)
-        })
+        let shown = caller.token.as_ref().and_then(|id| known.by_id.get(&**id));
+        shown.is_some_and(|(token, _)| token.role == caller.role && !token.is_expired(now))
     }
 }
 
@@ -219,21 +231,29 @@ impl SignIn {
         }
         let Ok(_looking) = self.looking.try_lock() else { return };
         if let Err(error) = self.look(reader).await {
-            tracing::error!(%error, "tokens cannot be read; those that are known stay");
+            tracing::error!(%error, "tokens of the store cannot be read; those that are known stay");
         }
     }
 
+    /// The file and the store do not depend on each other: one that cannot be read
+    /// keeps nobody from hearing of the other.
     async fn look(&self, reader: &dyn Reader) -> Result<()> {
-        let before = self.known();
-        let file_time = std::fs::metadata(&self.file).and_then(|about| about.modified()).ok();
-        let of_file = match file_time == before.file_time {
-            true => before.of_file.clone(),
-            false => tokens_file::read(&self.file)?,
-        };
-        let known = Known::of(of_file, reader.tokens().await?, file_time);
-        *self.known.write() = Arc::new(known);
         *self.looked.lock() = Instant::now();
-        Ok(())
+        let before = self.known();
+        let stamp = tokens_file::stamp(&self.file);
+        let of_file = match stamp == before.stamp {
+            true => before.of_file.clone(),
+            false => tokens_file::read(&self.file).unwrap_or_else(|error| {
+                tracing::error!(%error, "the file of tokens cannot be read; its tokens stay as they were");
+                before.of_file.clone()
+            }),
+        };
+        let (of_store, read) = match reader.tokens().await {
+            Ok(tokens) => (tokens, Ok(())),
+            Err(error) => (before.of_store.clone(), Err(error)),
+        };
+        *self.known.write() = Arc::new(Known::of(of_file, of_store, stamp));
+        read
     }
 
     /// Somebody tries tokens: said, but not as often as they try.

@@ -2,10 +2,12 @@
 //! administrator makes the first token here, before there is a server to ask; the
 //! server reads the file and reads it again when it has changed.
 
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use windlass::core::access::AccessToken;
 use windlass::{Error, Result, Timestamp};
 
@@ -50,8 +52,17 @@ pub fn read(path: &Path) -> Result<Vec<AccessToken>> {
     Ok(tokens.token)
 }
 
+/// What changes when somebody replaces or writes the file; `None`: there is none.
+pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
+
+pub(super) fn stamp(path: &Path) -> Stamp {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.ino(), about.len(), about.ctime(), about.ctime_nsec()))
+}
+
 /// Adds a token.
 pub fn add(path: &Path, token: AccessToken, now: Timestamp) -> Result<()> {
+    let _turn = take_turn(path)?;
     let mut tokens = read(path)?;
     token.may_join(&tokens, now)?;
     tokens.retain(|other| other.name != token.name);
@@ -61,6 +72,7 @@ pub fn add(path: &Path, token: AccessToken, now: Timestamp) -> Result<()> {
 
 /// Takes a token away.
 pub fn remove(path: &Path, name: &str) -> Result<()> {
+    let _turn = take_turn(path)?;
     let mut tokens = read(path)?;
     let before = tokens.len();
     tokens.retain(|token| token.name != name);
@@ -73,21 +85,50 @@ pub fn remove(path: &Path, name: &str) -> Result<()> {
     write(path, tokens)
 }
 
-/// The old file stays whole until the new one is; nobody else may read it.
+/// One change at a time: of two at once the second would undo the first.
+fn take_turn(path: &Path) -> Result<File> {
+    let lock = beside(path, ".lock");
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(&lock);
+    let locked = file.and_then(|file| {
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    });
+    locked.map_err(|e| wrong(&lock, e))
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// The old file stays whole until the new one is. Its owner stays too: a server
+/// that may not read the new one would go on with the old tokens.
 fn write(path: &Path, token: Vec<AccessToken>) -> Result<()> {
     let text = toml::to_string(&Tokens { token }).map_err(|e| wrong(path, e))?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = Path::new(&name);
+    let new = beside(path, &format!(".{:08x}", rand::random::<u32>()));
     let written = (|| {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(new)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(HEADER.as_bytes())?;
         file.write_all(text.as_bytes())?;
+        if let Ok(old) = std::fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+            let (owner, group) = (file.metadata()?.uid(), file.metadata()?.gid());
+            if (old.uid(), old.gid()) != (owner, group) {
+                std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()))?;
+            }
+        }
         file.sync_all()?;
-        std::fs::rename(new, path)
+        std::fs::rename(&new, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     })();
-    written.map_err(|e| wrong(path, e))
+    written.map_err(|e| {
+        // What is left of it helps nobody; that it could not go is no news.
+        let _ = std::fs::remove_file(&new);
+        wrong(path, e)
+    })
 }
 
 #[cfg(test)]
@@ -118,6 +159,25 @@ mod tests {
         remove(&path, "ann").unwrap();
         assert_eq!(read(&path).unwrap(), [two]);
         assert_eq!(remove(&path, "ann").unwrap_err().kind(), windlass::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn changes_take_turns_and_keep_the_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.toml");
+        let add_one =
+            |i: usize| add(&path, make(&format!("t{i}"), Role::Viewer, T, None).unwrap().1, T);
+        add_one(100).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                scope.spawn(move || add_one(i).unwrap());
+            }
+        });
+        assert_eq!(read(&path).unwrap().len(), 9, "none is lost");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 2, "the file and its lock");
     }
 
     #[test]

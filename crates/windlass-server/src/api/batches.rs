@@ -6,6 +6,7 @@ use super::App;
 use super::control::acting;
 use super::input::{Object, Params, parse};
 use super::problem::{Answer, Problem, ProblemBody, ProblemCode};
+use super::sight::Sight;
 use super::submit::small_body;
 use super::tasks::check_limit;
 use crate::access::Caller;
@@ -205,8 +206,8 @@ pub(super) struct TroubleView {
     message: String,
 }
 
-impl From<Batch> for BatchView {
-    fn from(batch: Batch) -> Self {
+impl BatchView {
+    fn seen(batch: Batch, sight: &Sight) -> Self {
         let (order, counts, again) = (batch.order, batch.counts, batch.again);
         let errors = batch.errors.into_iter().map(|e| {
             let task = e.task.to_string();
@@ -216,7 +217,7 @@ impl From<Batch> for BatchView {
             id: order.id.to_string(),
             action: order.action,
             of: order.among,
-            q: order.filter.to_string(),
+            q: sight.filter(order.filter.to_string()),
             rate: order.rate.map(|rate| rate.to_string()),
             from_step: order.from_step,
             stop_above: order.stop_above,
@@ -242,6 +243,14 @@ impl From<Batch> for BatchView {
     }
 }
 
+/// A bulk job that has begun, or what one would meet.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum BatchAnswer {
+    Begun(Box<BatchView>),
+    Preview(BatchPreview),
+}
+
 /// Begins a bulk job, or counts what it would meet
 ///
 /// The job goes on by itself, also after a restart, and touches each task once.
@@ -249,8 +258,7 @@ impl From<Batch> for BatchView {
 #[utoipa::path(
     post, path = "/v1/batches", tag = "batches", request_body = BatchOrder,
     responses(
-        (status = 200, body = BatchPreview, description = "With `dry_run`: nothing was changed"),
-        (status = 202, body = BatchView, description = "It has begun"),
+        (status = 202, body = BatchAnswer, description = "It has begun; with `dry_run` what it would meet, and nothing was changed"),
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
@@ -266,11 +274,14 @@ pub(super) async fn start(
     let order = wanted.order(&engine)?;
     if dry_run {
         let preview = engine.preview(&order).await?;
-        return Ok(Json(BatchPreview::of(&order, &preview)).into_response());
+        let answer = BatchAnswer::Preview(BatchPreview::of(&order, &preview));
+        return Ok((StatusCode::ACCEPTED, Json(answer)).into_response());
     }
-    let view = BatchView::from(engine.start_batch(order).await?);
+    let begun = engine.start_batch(order).await?;
+    let view = BatchView::seen(begun, &Sight::of(&app, &caller));
     let location = HeaderValue::from_str(&format!("/v1/batches/{}", view.id));
-    let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
+    let answer = BatchAnswer::Begun(Box::new(view));
+    let mut response = (StatusCode::ACCEPTED, Json(answer)).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -308,6 +319,7 @@ pub(super) struct BatchPage {
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<BatchParams>,
 ) -> Answer<Json<BatchPage>> {
     check_limit(params.limit)?;
@@ -317,7 +329,11 @@ pub(super) async fn list(
     let found = app.reader().batches(Batches::All, before, params.limit).await?;
     let last = found.last().map(|batch| batch.id().to_string());
     let next_cursor = last.filter(|_| found.len() == params.limit);
-    Ok(Json(BatchPage { items: found.into_iter().map(BatchView::from).collect(), next_cursor }))
+    let sight = Sight::of(&app, &caller);
+    Ok(Json(BatchPage {
+        items: found.into_iter().map(|b| BatchView::seen(b, &sight)).collect(),
+        next_cursor,
+    }))
 }
 
 fn batch_id(text: &str) -> Answer<BatchId> {
@@ -326,9 +342,9 @@ fn batch_id(text: &str) -> Answer<BatchId> {
     })
 }
 
-async fn find(app: &App, id: BatchId) -> Answer<Json<BatchView>> {
+async fn find(app: &App, caller: &Caller, id: BatchId) -> Answer<Json<BatchView>> {
     let found = app.reader().batch(id).await?;
-    found.map(|batch| Json(BatchView::from(batch))).ok_or_else(|| {
+    found.map(|batch| Json(BatchView::seen(batch, &Sight::of(app, caller)))).ok_or_else(|| {
         Problem::not_found(format!("there is no batch {id}"))
             .hint("GET /v1/batches lists them; ended ones are kept as long as the audit list")
     })
@@ -344,9 +360,10 @@ async fn find(app: &App, id: BatchId) -> Answer<Json<BatchView>> {
 )]
 pub(super) async fn one(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer<Json<BatchView>> {
-    find(&app, batch_id(&id)?).await
+    find(&app, &caller, batch_id(&id)?).await
 }
 
 /// Stops a bulk job; what it did stays done
@@ -364,5 +381,5 @@ pub(super) async fn stop(
 ) -> Answer<Json<BatchView>> {
     let id = batch_id(&id)?;
     acting(&app, &caller).stop_batch(id).await?;
-    find(&app, id).await
+    find(&app, &caller, id).await
 }

@@ -120,6 +120,7 @@ pub(super) async fn list(
 ) -> Answer<Json<DeadPage>> {
     check_limit(params.limit)?;
     let filter = filter_of(&params.q)?;
+    Sight::of(&app, &caller).check(&filter)?;
     if let Some(GroupBy::Error) = params.group_by {
         let groups = Some(groups(&app, &Sight::of(&app, &caller), filter).await?);
         return Ok(Json(DeadPage { items: None, groups, next_cursor: None }));
@@ -218,6 +219,7 @@ pub(super) async fn export(
     Params(params): Params<ExportParams>,
 ) -> Answer<Response> {
     let filter = filter_of(&params.q)?;
+    Sight::of(&app, &caller).check(&filter)?;
     let first = page(&app, &filter, None, AT_ONCE).await?;
     let sight = Sight::of(&app, &caller);
     let pages = stream::unfold(Some((app, sight, filter, first)), |state| async move {

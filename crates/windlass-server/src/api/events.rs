@@ -51,7 +51,7 @@ pub(super) struct EventView {
 }
 
 impl EventView {
-    fn seen(event: &Event, sight: &Sight) -> Self {
+    async fn seen(app: &App, event: &Event, sight: &Sight) -> Self {
         EventView {
             id: event.id().to_string(),
             position: event.position.0,
@@ -62,7 +62,7 @@ impl EventView {
             kind: event.kind.as_ref().map(ToString::to_string),
             queue: event.queue.as_ref().map(ToString::to_string),
             correlation_id: event.correlation_id.as_deref().map(str::to_owned),
-            data: sight.json(event.data.to_json()),
+            data: sight.event(app, event).await,
         }
     }
 }
@@ -204,7 +204,7 @@ async fn page(
             }
             after = event.position;
             if wanted.wants(event) {
-                items.push(EventView::seen(event, sight));
+                items.push(EventView::seen(app, event, sight).await);
             }
         }
         if last || items.len() >= limit {
@@ -227,7 +227,7 @@ fn sent(
         let (app, caller, sight) = &eyes;
         loop {
             if let Some(event) = page.find(|event| wanted.wants(event)) {
-                let view = EventView::seen(&event, sight);
+                let view = EventView::seen(app, &event, sight).await;
                 let data = serde_json::to_string(&view).unwrap_or_default();
                 let sent = Sent::default().id(view.id).event(view.kind_of).data(data);
                 return Some((Ok(sent), (client, wanted, eyes, page)));

@@ -4,7 +4,9 @@
 use super::App;
 use super::input::Params;
 use super::problem::{Answer, ProblemBody};
+use super::sight::Sight;
 use super::tasks::{Items, check_limit};
+use crate::access::Caller;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -142,10 +144,17 @@ pub(super) struct AuditPage {
 )]
 pub(super) async fn audit(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Params(params): Params<AuditParams>,
 ) -> Answer<Json<AuditPage>> {
     check_limit(params.limit)?;
     let rows = app.reader().audit(params.cursor, params.limit).await?;
     let next_cursor = (rows.len() == params.limit).then(|| rows.last().map(|r| r.seq)).flatten();
-    Ok(Json(AuditPage { items: rows.into_iter().map(AuditView::from).collect(), next_cursor }))
+    let sight = Sight::of(&app, &caller);
+    let items = rows.into_iter().map(|row| {
+        let mut view = AuditView::from(row);
+        view.target = sight.target(view.target);
+        view
+    });
+    Ok(Json(AuditPage { items: items.collect(), next_cursor }))
 }

@@ -100,6 +100,7 @@ pub(super) async fn list(
 ) -> Answer<Json<TaskPage>> {
     check_limit(params.limit)?;
     let filter = filter_of(&params.q)?;
+    Sight::of(&app, &caller).check(&filter)?;
     if let Some(ending) = &params.ending {
         let items = ending_with(&app, &caller, &filter, ending, params.limit).await?;
         return Ok(Json(TaskPage { items, next_cursor: None, count: None }));
@@ -425,7 +426,11 @@ pub(super) struct Why {
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn why(State(app): State<Arc<App>>, Path(id): Path<String>) -> Answer<Json<Why>> {
+pub(super) async fn why(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer<Json<Why>> {
     let task = find(&app, &id).await?;
     let queues = app.reader().queues().await?;
     let nodes = app.reader().nodes().await?;
@@ -435,5 +440,6 @@ pub(super) async fn why(State(app): State<Arc<App>>, Path(id): Path<String>) -> 
         nodes: &nodes,
     };
     let why = sentence(&task, &seen, app.engine.now());
+    let why = Sight::of(&app, &caller).words(&task.payload).clean(why);
     Ok(Json(Why { state: task.state().as_str(), why }))
 }

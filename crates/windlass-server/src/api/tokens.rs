@@ -170,9 +170,16 @@ pub(super) async fn create(
     let expires_at = wanted.expires_in.map(|time| now.plus(time));
     let (secret, token) = secret::make(&wanted.name, role, now, expires_at)?;
     acting(&app, &caller).create_token(token.clone()).await?;
-    app.terms.gate.refresh(app.reader()).await?;
+    refresh(&app).await;
     let about = TokenView::of(token, Kept::Store, now);
     Ok((StatusCode::CREATED, Json(NewTokenView { token: secret.expose().to_owned(), about })))
+}
+
+/// The change is written: should it not be heard of now, it is within a second.
+async fn refresh(app: &App) {
+    if let Err(error) = app.terms.gate.refresh(app.reader()).await {
+        tracing::error!(%error, "tokens cannot be read again");
+    }
 }
 
 /// Revokes an access token
@@ -196,6 +203,6 @@ pub(super) async fn revoke(
             .hint("on the server: windlass token revoke NAME --tokens-file FILE"));
     }
     acting(&app, &caller).revoke_token(&name).await?;
-    app.terms.gate.refresh(app.reader()).await?;
+    refresh(&app).await;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -141,12 +141,13 @@ pub(super) fn shown_env<S: Serializer>(
     env(variables).serialize(s)
 }
 
-/// A handler's URL without its query, which may be a key to the door.
+/// A handler's URL without its path and query, which may be keys to the door.
 pub(super) fn http(url: &SecretUrl) -> String {
     let shown = url.to_string();
-    match shown.split_once('?') {
-        Some((place, _)) => format!("{place}?{HIDDEN}"),
-        None => shown,
+    let host = shown.find("://").map_or(0, |at| at + 3);
+    match shown[host..].find(['/', '?']) {
+        Some(end) if end + 1 < shown.len() - host => format!("{}/{HIDDEN}", &shown[..host + end]),
+        _ => shown,
     }
 }
 

@@ -59,7 +59,7 @@ impl HttpHandler {
     fn discreet(&self, error: TaskError) -> TaskError {
         let values = self.spec.headers.values().filter_map(|value| value.to_str().ok());
         let parts = values.flat_map(|value| [value, value.rsplit(' ').next().unwrap_or(value)]);
-        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        let parts: Vec<String> = parts.map(str::to_owned).chain(self.spec.target.keys()).collect();
         let hidden = Hidden::of(parts.iter());
         error.reworded(|text| hidden.scrub(text).into_owned())
     }

@@ -82,6 +82,12 @@ impl Target {
         Target::of(url).map_err(|why| format!("the answer points to a URL that {why}"))
     }
 
+    /// Parts that may be a key to the door: hooks have one in their path or query.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let path = self.0.path_segments().into_iter().flatten().map(str::to_owned);
+        path.chain(self.0.query_pairs().map(|(_, value)| value.into_owned())).collect()
+    }
+
     pub(super) fn url(&self) -> Url {
         self.0.clone()
     }

@@ -87,6 +87,14 @@ async fn the_file_of_tokens_is_read_again() {
     while began.elapsed().as_millis() < 1500 {
         late.get("/v1/whoami").await.is(200);
     }
+    // The store is heard all the same: tokens are made, and revoked at once.
+    let ci = place.with_token(&place.token("ci", "viewer").await);
+    ci.get("/v1/whoami").await.is(200);
+    place.send(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    ci.get("/v1/whoami").await.problem(401, "unauthenticated");
+    // Another token of the same name is another caller.
+    place.token("ci", "viewer").await;
+    ci.get("/v1/whoami").await.problem(401, "unauthenticated");
 }
 
 #[tokio::test]

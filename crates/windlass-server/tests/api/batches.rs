@@ -43,7 +43,7 @@ async fn a_batch_is_previewed_begun_and_followed() {
             "completed": {"eligible": 0, "ineligible": 1},
         },
     });
-    assert_eq!(preview.is(200).json, expected);
+    assert_eq!(preview.is(202).json, expected);
     assert!(place.get("/v1/batches").await.is(200).items().is_empty());
     let task = place.get(&format!("/v1/tasks/{}", ids[0])).await;
     assert_eq!(task.json["state"], "scheduled");

@@ -59,6 +59,8 @@ pub(crate) fn kinds(builder: Builder, redactor: &Redactor) -> Builder {
     let builder = names.iter().fold(demo::add(builder), |b, name| {
         b.handler(name, Scrubbed::new(Arc::new(obey), redactor.clone()))
     });
+    // One whose words nobody cleans before they are written.
+    let builder = builder.handler("raw", obey).plan_with("raw", ["raw"], options.clone());
     builder.plan_with("chain", names, options.clone()).plan_with("obey", ["one"], options)
 }
 

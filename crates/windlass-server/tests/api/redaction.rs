@@ -18,6 +18,7 @@ fn looks(id: &str) -> Vec<String> {
             "/v1/tasks",
             "/v1/dead-letters",
             "/v1/dead-letters?group_by=error",
+            "/v1/batches",
             "/v1/dead-letters/export",
             "/v1/events?limit=500",
             "/",
@@ -53,16 +54,17 @@ async fn only_operators_see_hidden_fields() {
         "labels": {"password": SECRET, "tenant": "acme"}}))
         .await;
     let failed = place.ended(json!({"kind": "obey", "payload": payload("leak")})).await;
+    let raw = place.ended(json!({"kind": "raw", "payload": payload("leak")})).await;
     assert_eq!((&done["state"], &failed["state"]), (&json!("completed"), &json!("failed")));
     let id = |task: &Value| task["id"].as_str().unwrap().to_owned();
     // What the test looks for is there to be seen.
-    for task in [&done, &failed] {
+    for task in [&done, &failed, &raw] {
         let seen = seen(&place, &id(task)).await;
         assert!(seen.len() >= 3, "{seen:?}");
     }
     for role in ["viewer", "submitter", "worker"] {
         let below = place.with_token(&place.token(role, role).await);
-        for task in [&done, &failed] {
+        for task in [&done, &failed, &raw] {
             assert_eq!(seen(&below, &id(task)).await, Vec::<String>::new(), "{role}");
         }
         let task = below.get(&format!("/v1/tasks/{}", id(&done))).await;
@@ -109,4 +111,26 @@ async fn what_workers_say_is_cleaned_before_it_is_written() {
     assert_eq!(seen(&viewer, &id).await, Vec::<String>::new());
     let events = place.get("/v1/events?limit=500").await;
     assert!(events.text.contains("no login with [redacted]") && !events.text.contains(SECRET));
+}
+
+#[tokio::test]
+async fn filters_tell_nothing_that_is_hidden() {
+    let place = Place::signed_in(AuthConfig::default(), Page::On, &["password"]).await;
+    let labels = json!({"password": SECRET, "tenant": "acme"});
+    place.submit(json!({"kind": "demo.hello", "labels": labels, "delay": "1h"})).await;
+    let q = format!("label.password:{SECRET}");
+    let order = json!({"action": "cancel", "q": q});
+    place.post("/v1/batches", order).await.is(202);
+    let viewer = place.with_token(&place.token("v", "viewer").await);
+    for path in ["/v1/tasks", "/v1/dead-letters", "/v1/dead-letters/export"] {
+        viewer.get(&format!("{path}?q=label.password:h*")).await.problem(403, "forbidden");
+        viewer.get(&format!("{path}?q=-label.Password:h*")).await.problem(403, "forbidden");
+        viewer.get(&format!("{path}?q=label.tenant:acme")).await.is(200);
+        place.get(&format!("{path}?q=label.password:h*")).await.is(200);
+    }
+    for path in ["/v1/batches", "/v1/audit"] {
+        assert!(place.get(path).await.text.contains(SECRET), "{path}");
+        let seen = viewer.get(path).await;
+        assert!(seen.text.contains("[redacted]") && !seen.text.contains(SECRET), "{}", seen.text);
+    }
 }

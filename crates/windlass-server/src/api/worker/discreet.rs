@@ -5,8 +5,8 @@
 use crate::api::App;
 use crate::api::problem::Answer;
 use crate::redact::Hidden;
-use windlass::Progress;
 use windlass::remote::{Finish, ReportRequest, Said, Trouble};
+use windlass::{Json, Progress};
 
 /// Cleans the words of these reports.
 pub(super) async fn discreet(app: &App, said: &mut ReportRequest) -> Answer<()> {
@@ -20,7 +20,11 @@ pub(super) async fn discreet(app: &App, said: &mut ReportRequest) -> Answer<()> 
             continue;
         }
         if let Some(task) = app.engine.task(report.task).await? {
-            clean(texts, &redactor.values(&task.payload));
+            let mut hidden = redactor.values(&task.payload);
+            if let Some(checkpoint) = app.reader().checkpoint(task.id).await? {
+                hidden = hidden.and(redactor.values(&Json::of(&checkpoint.context()?)?));
+            }
+            clean(texts, &hidden);
         }
     }
     Ok(())
