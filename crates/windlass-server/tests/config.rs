@@ -303,8 +303,11 @@ fn what_an_http_handler_sends_is_not_shown() {
     for shown in [&shown, &format!("{loaded:?}"), &json(&loaded, Origins::Hidden).to_string()] {
         assert!(!shown.contains("hush") && !shown.contains("aHVz"), "{shown}");
     }
-    for part in ["example.com/***\"  # windlass.toml:2:1", "secret_file = \"hook.secret\"", "X-Key = \"***\""]
-    {
+    for part in [
+        "example.com/***\"  # windlass.toml:2:1",
+        "secret_file = \"hook.secret\"",
+        "X-Key = \"***\"",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_eq!(loaded.warnings.len(), 0, "{:?}", loaded.warnings);

@@ -33,7 +33,7 @@ sys.exit({"fatal": 65, "retry": 75, "skip": 77, "unknown": 3}[how])
 struct Canaries(BTreeMap<String, String>);
 
 impl Canaries {
-    fn new(&mut self, what: &str) -> String {
+    fn hatch(&mut self, what: &str) -> String {
         let canary = format!("canary{:03}x{}", self.0.len(), what.replace([' ', '-'], ""));
         self.0.insert(what.to_owned(), canary.clone());
         canary
@@ -90,10 +90,10 @@ fn start() -> Held {
     let folder = Folder::new();
     folder.write("leaky.py", LEAKY);
     let env: String = (0..8)
-        .map(|i| format!("KEY_{i} = \"{}\"\n", canaries.new(&format!("configured variable {i}"))))
+        .map(|i| format!("KEY_{i} = \"{}\"\n", canaries.hatch(&format!("configured variable {i}"))))
         .collect();
     let (at, bearer, key) =
-        (echo(), canaries.new("bearer of http"), canaries.new("header of http"));
+        (echo(), canaries.hatch("bearer of http"), canaries.hatch("header of http"));
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned();
     let secret = canaries.keep("signing secret", secret);
     folder.write(
@@ -115,7 +115,7 @@ fn start() -> Held {
     let root = folder.run(&create).ok().stdout.trim_end().to_owned();
     let root = canaries.keep("token of root", root);
     let variables: Vec<(String, String)> = (0..10)
-        .map(|i| (format!("SECRET_{i}"), canaries.new(&format!("variable of the server {i}"))))
+        .map(|i| (format!("SECRET_{i}"), canaries.hatch(&format!("variable of the server {i}"))))
         .collect();
     let server = Server::serve_with(folder, &["-vv"], &variables);
     let made = with(&server, &root, &["token", "create", "eve", "--role", "viewer"]);
@@ -123,7 +123,7 @@ fn start() -> Held {
     let names = ["password", "number", "a", "b", "hide0", "hide1", "hide2", "hide3", "hide4"];
     let names = names.iter().chain(&["hide5", "hide6", "hide7"]);
     let fields =
-        names.map(|name| ((*name).to_owned(), canaries.new(&format!("field {name}")))).collect();
+        names.map(|name| ((*name).to_owned(), canaries.hatch(&format!("field {name}")))).collect();
     Held { server, canaries, root, viewer, fields }
 }
 
@@ -182,7 +182,7 @@ impl Held {
             "traceparent",
         ];
         for (i, name) in headers.into_iter().enumerate() {
-            let canary = self.canaries.new(&format!("header {name}"));
+            let canary = self.canaries.hatch(&format!("header {name}"));
             let value = match name {
                 "authorization" => format!("Bearer wl_0123456789ab_{canary}"),
                 _ => canary,
@@ -213,7 +213,7 @@ fn fifty_secrets_show_nowhere() {
     let ids = held.work();
     while held.canaries.0.len() < 50 {
         let n = held.canaries.0.len();
-        let canary = held.canaries.new(&format!("token that is no token {n}"));
+        let canary = held.canaries.hatch(&format!("token that is no token {n}"));
         with(&held.server, &canary, &["task", "list"]).fails(4);
     }
     assert!(held.canaries.0.len() >= 50);
