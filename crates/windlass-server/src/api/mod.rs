@@ -3,6 +3,7 @@
 //! `problem.rs` refuses, `envelope.rs` goes around all of them; `feed.rs` fans
 //! events out. The OpenAPI document is collected from the handlers themselves.
 
+mod answers;
 mod batches;
 mod control;
 mod cursor;

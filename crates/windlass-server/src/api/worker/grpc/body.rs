@@ -5,6 +5,7 @@
 use crate::api::App;
 use crate::api::input::read_bytes;
 use crate::api::problem::Answer;
+use crate::listen::HasEnd;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -26,7 +27,8 @@ pub(super) async fn bounded(
     let (parts, body) = request.into_parts();
     let most = app.terms.limits.body_max + HEAD;
     let (bytes, room) = read_bytes(&parts.headers, body, most).await?;
-    let answer = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+    let mut answer = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+    answer.extensions_mut().insert(HasEnd);
     // The call is done with what it was told.
     drop(room);
     Ok(answer)
