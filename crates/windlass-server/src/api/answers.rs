@@ -8,8 +8,10 @@ use super::room::{ANSWERS_MAX, Room};
 use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Smaller ones are not counted.
 const LARGE: usize = 256 * 1024;
@@ -30,12 +32,35 @@ async fn within(answer: Response, mut room: Room) -> Response {
         return problem.into_response();
     }
     let room = Arc::new(room);
-    answer.map(|body| {
-        let frames = body.map_frame(move |frame| {
-            frame.map_data(|data| Bytes::from_owner(Kept { data, _room: room.clone() }))
-        });
-        Body::new(frames)
-    })
+    answer.map(|body| Body::new(Roomed { body, room }))
+}
+
+/// A body whose bytes carry their room.
+struct Roomed {
+    body: Body,
+    room: Arc<Room>,
+}
+
+impl HttpBody for Roomed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let kept = |data| Bytes::from_owner(Kept { data, _room: self.room.clone() });
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(kept))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 struct Kept {
@@ -52,6 +77,7 @@ impl AsRef<[u8]> for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
     use tokio::sync::Semaphore;
 
     fn answer(bytes: usize) -> Response {
