@@ -18,6 +18,7 @@ mod metrics;
 mod nodes;
 mod overview;
 mod page;
+mod pieces;
 pub mod problem;
 mod queues;
 pub mod rights;
