@@ -63,6 +63,7 @@ pub struct App {
     cursors: cursor::Cursors,
     feed: Arc<Feed>,
     started: Instant,
+    looked: health::Looked,
     /// The OpenAPI document as text, one copy for all who ask.
     document: bytes::Bytes,
 }
@@ -115,6 +116,7 @@ impl App {
             terms,
             meter,
             started: Instant::now(),
+            looked: health::Looked::default(),
             document: document().to_json().unwrap_or_default().into(),
         }))
     }
