@@ -7,6 +7,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = protox::compile(["proto/worker.proto"], ["proto"])?;
     // Whoever connects brings a channel of its own.
-    tonic_prost_build::configure().build_transport(false).compile_fds(files)?;
+    let build = tonic_prost_build::configure().build_transport(false);
+    // Messages are counted before they are read.
+    build.codec_path("crate::api::worker::grpc::CountingCodec").compile_fds(files)?;
     Ok(())
 }

@@ -81,6 +81,7 @@ pub enum Ended {
 impl Server {
     /// Starts a node. `more` may add kinds of its own.
     pub async fn start(config: &Config, more: impl FnOnce(Builder) -> Builder) -> Result<Server> {
+        let hangup = Hangup::hear()?;
         let files = take_more_files(config.server.connections_max);
         let certificates = certificates(config)?;
         let meter = api::install_meter()?;
@@ -124,13 +125,16 @@ impl Server {
         let closed = async { closed.await.unwrap_or_default() };
         let url = format!("{}://{at}", if certificates.is_some() { "https" } else { "http" });
         let bounds = Bounds::of(connections(config.server.connections_max, files));
-        let watching = certificates.clone().map(watch).transpose()?;
+        let watching = match certificates.clone() {
+            Some(certificates) => tokio::spawn(certificates.watch(hangup)),
+            None => tokio::spawn(hangup.ignore()),
+        };
         let door = Door { bounds, certificates };
         let router = api::router(app);
         let listening = tokio::spawn(listen::serve_at(listener, router, door, closed));
         tracing::info!(listen = %at, url, node = %engine.status().node, "ready");
         let grace = config.shutdown.grace;
-        let beside = std::iter::once(digesting).chain(watching).collect();
+        let beside = vec![digesting, watching];
         Ok(Server { engine, at, url, grace, close, listening, beside })
     }
 
@@ -195,10 +199,6 @@ fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>> {
         }
         (cert, key) => Certificates::read(cert, key).map(Some),
     }
-}
-
-fn watch(certificates: Arc<Certificates>) -> Result<tokio::task::JoinHandle<()>> {
-    Ok(tokio::spawn(certificates.watch(Hangup::hear()?)))
 }
 
 /// Samples are digested whether or not somebody scrapes them.

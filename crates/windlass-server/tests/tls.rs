@@ -294,3 +294,23 @@ async fn the_command_line_says_what_is_wrong_with_a_certificate() {
     let (code, said) = windlass(&home, &list, &[]).await;
     assert!(code == 6 && said.contains("try http://"), "{said}");
 }
+
+#[tokio::test]
+async fn without_a_certificate_a_hangup_changes_nothing() {
+    let home = Home::new("");
+    let mut server = home.start();
+    let began = Instant::now();
+    while home.client.get(home.url("/readyz")).send().await.is_err() {
+        server.check_alive();
+        assert!(began.elapsed() < PATIENCE, "never ready");
+        process::pause(Duration::from_millis(20)).await;
+    }
+    server.signal(rustix::process::Signal::HUP);
+    let log = || std::fs::read_to_string(home.folder().join("log")).expect("a log");
+    while !log().contains("SIGHUP changes nothing") {
+        server.check_alive();
+        assert!(began.elapsed() < 2 * PATIENCE, "never told: {}", log());
+        process::pause(Duration::from_millis(20)).await;
+    }
+    assert_eq!(home.client.get(home.url("/livez")).send().await.expect("an answer").status(), 200);
+}

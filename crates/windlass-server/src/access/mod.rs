@@ -180,6 +180,16 @@ impl Gate {
         Ok(Caller { who, role, origin, expires_at, token: Some(Arc::from(id)) })
     }
 
+    /// Counts what a caller says within one request that lasts.
+    pub fn take_one(&self, caller: &Caller) -> Result<(), Problem> {
+        let Some(sign_in) = &self.sign_in else { return Ok(()) };
+        let Some(buckets) = &sign_in.buckets else { return Ok(()) };
+        let known = sign_in.known();
+        let shown = known.by_id.values().find(|(_, who)| **who == *caller.who);
+        let taken = shown.map_or(Ok(()), |(token, _)| buckets.take(&token.id, Instant::now()));
+        taken.map_err(|wait| too_fast(&caller.who, wait))
+    }
+
     /// What was changed in the store by this process counts at once.
     pub async fn refresh(&self, reader: &dyn Reader) -> Result<()> {
         match &self.sign_in {

@@ -5,6 +5,7 @@
 use super::App;
 use super::control::{Requeue, change};
 use super::input::{Object, Params, parse_or_default, task_id};
+use super::pieces::Pieces;
 use super::problem::{Answer, Problem, ProblemBody};
 use super::sight::Sight;
 use super::submit::small_body;
@@ -220,27 +221,53 @@ pub(super) async fn export(
 ) -> Answer<Response> {
     let filter = filter_of(&params.q)?;
     Sight::of(&app, &caller).check(&filter)?;
-    let first = page(&app, &filter, None, AT_ONCE).await?;
+    let pieces = Pieces::of(AT_ONCE);
+    let first = page(&app, &filter, None, pieces.next(AT_ONCE)).await?;
     let sight = Sight::of(&app, &caller);
-    let pages = stream::unfold(Some((app, sight, filter, first)), |state| async move {
-        let (app, sight, filter, page) = state?;
+    let begun = Some(Export { app, sight, filter, pieces, next: Next::Piece(first) });
+    let texts = stream::unfold(begun, |export| async move { export?.more().await });
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((kind, Body::from_stream(texts)).into_response())
+}
+
+/// An export under way. It holds one piece or its text, and asks for the next one
+/// when the text is taken.
+struct Export {
+    app: Arc<App>,
+    sight: Sight,
+    filter: Filter,
+    pieces: Pieces,
+    next: Next,
+}
+
+enum Next {
+    /// The first: an error there is still an answer of its own.
+    Piece(Page<DeadLetter>),
+    After(TaskId),
+}
+
+impl Export {
+    async fn more(mut self) -> Option<(std::io::Result<Bytes>, Option<Export>)> {
+        let piece = match self.next {
+            Next::Piece(piece) => piece,
+            Next::After(last) => {
+                let limit = self.pieces.next(AT_ONCE);
+                match page(&self.app, &self.filter, Some(last), limit).await {
+                    Ok(piece) => piece,
+                    // The status is sent: breaking off is the only way to say it.
+                    Err(_) => return Some((Err(std::io::Error::other("the store failed")), None)),
+                }
+            }
+        };
+        self.pieces.took(piece.items.iter().map(|letter| letter.payload.as_str().len()));
         let mut text = String::new();
-        for letter in &page.items {
-            text.push_str(sight.dead_letter(letter).as_str());
+        for letter in piece.items {
+            text.push_str(self.sight.dead_letter(&letter).as_str());
             text.push('\n');
         }
-        let next = match page.next {
-            None => None,
-            Some(before) => match self::page(&app, &filter, Some(before), AT_ONCE).await {
-                Ok(page) => Some((app, sight, filter, page)),
-                // The status is sent: breaking off is the only way to say it.
-                Err(_) => return Some((Err(std::io::Error::other("the store failed")), None)),
-            },
-        };
-        Some((Ok::<_, std::io::Error>(Bytes::from(text)), next))
-    });
-    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
-    Ok((kind, Body::from_stream(pages)).into_response())
+        let next = piece.next.map(|last| Export { next: Next::After(last), ..self });
+        Some((Ok(Bytes::from(text)), next))
+    }
 }
 
 /// Shows a dead letter

@@ -2,6 +2,7 @@
 //! check without sign-in that the caller means this server and is no foreign web page, the headers of every answer, and the body of
 //! problems. It wraps the whole router, so that answers made by the framework itself look like ours.
 
+use super::answers::roomed;
 use super::problem::{Problem, ProblemCode};
 use super::rights::{check, check_read_only, needed};
 use super::status::{self, is_grpc};
@@ -55,7 +56,7 @@ pub(super) async fn envelope(
             let request = Request::from_parts(parts, body);
             // Lines of the log about this request carry its id.
             let span = tracing::info_span!("request", request_id = id.0);
-            next.run(request).instrument(span).await
+            roomed(next.run(request).instrument(span).await).await
         }
         Err(problem) => problem.into_response(),
     };

@@ -42,8 +42,21 @@ const OWN_PAGES: usize = 33 * 1024 * 1024;
 /// How long the rest of a refused body is taken and thrown away.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// A whole body, at most `max` bytes.
-pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Answer<Text> {
+/// A whole body of text, at most `max` bytes.
+pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Answer<Text> {
+    let (bytes, room) = read_bytes(headers, body, max).await?;
+    String::from_utf8(bytes).map(|text| Text::new(text, room)).map_err(|e| {
+        let place = e.utf8_error().valid_up_to();
+        Problem::new(ProblemCode::BadJson, format!("byte {} of the body is not UTF-8", place + 1))
+    })
+}
+
+/// A whole body, with the room it takes.
+pub(super) async fn read_bytes(
+    headers: &HeaderMap,
+    mut body: Body,
+    max: usize,
+) -> Answer<(Vec<u8>, Room)> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|how| how != "identity") {
         let detail = "bodies are taken as they are; send it without Content-Encoding";
         return Err(Problem::field("header content-encoding", detail));
@@ -83,10 +96,7 @@ pub(super) async fn read(headers: &HeaderMap, mut body: Body, max: usize) -> Ans
             bytes.extend_from_slice(&data);
         }
     }
-    String::from_utf8(bytes).map(|text| Text::new(text, room)).map_err(|e| {
-        let place = e.utf8_error().valid_up_to();
-        Problem::new(ProblemCode::BadJson, format!("byte {} of the body is not UTF-8", place + 1))
-    })
+    Ok((bytes, room))
 }
 
 /// What a slow body runs into.

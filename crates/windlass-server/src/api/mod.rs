@@ -3,6 +3,7 @@
 //! `problem.rs` refuses, `envelope.rs` goes around all of them; `feed.rs` fans
 //! events out. The OpenAPI document is collected from the handlers themselves.
 
+mod answers;
 mod batches;
 mod control;
 mod cursor;
@@ -17,6 +18,7 @@ mod metrics;
 mod nodes;
 mod overview;
 mod page;
+mod pieces;
 pub mod problem;
 mod queues;
 pub mod rights;
@@ -61,6 +63,7 @@ pub struct App {
     cursors: cursor::Cursors,
     feed: Arc<Feed>,
     started: Instant,
+    looked: health::Looked,
     /// The OpenAPI document as text, one copy for all who ask.
     document: bytes::Bytes,
 }
@@ -113,6 +116,7 @@ impl App {
             terms,
             meter,
             started: Instant::now(),
+            looked: health::Looked::default(),
             document: document().to_json().unwrap_or_default().into(),
         }))
     }

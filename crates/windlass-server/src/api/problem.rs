@@ -193,6 +193,10 @@ impl Problem {
         self
     }
 
+    pub(super) fn seconds_to_wait(&self) -> Option<u64> {
+        self.retry_after
+    }
+
     pub fn code(&self) -> ProblemCode {
         self.code
     }

@@ -1,6 +1,6 @@
-//! Room for the bodies of all requests together, whoever sends them. Bytes are
-//! paid for as they come, so that an announcement costs nothing, and given back
-//! when the request is done with its text. Who finds no room waits a moment and
+//! Room for the bodies of all requests together, whoever sends them, and for large
+//! answers. Bytes of a body are paid for as they come, so that an announcement costs
+//! nothing, and given back when the request is done with its text. Who finds no room waits a moment and
 //! is then refused.
 
 use super::problem::{Answer, Problem, ProblemCode};
@@ -13,7 +13,11 @@ pub(crate) const BODIES_MAX: usize = 256 * 1024 * 1024;
 /// How long one waits for others to finish.
 const WAIT: Duration = Duration::from_secs(2);
 
+/// Bytes of large answers that are in memory at a time.
+pub(super) const ANSWERS_MAX: usize = 256 * 1024 * 1024;
+
 static ALL: Semaphore = Semaphore::const_new(BODIES_MAX);
+static ANSWERS: Semaphore = Semaphore::const_new(ANSWERS_MAX);
 
 /// What one body takes.
 #[derive(Debug)]
@@ -25,6 +29,16 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new() -> Room {
         Room { of: &ALL, taken: None }
+    }
+
+    pub(super) fn of_answers() -> Room {
+        Room { of: &ANSWERS, taken: None }
+    }
+
+    /// Of its own, for a test.
+    #[cfg(test)]
+    pub(super) fn within(of: &'static Semaphore) -> Room {
+        Room { of, taken: None }
     }
 
     pub(super) async fn more(&mut self, bytes: usize) -> Answer<()> {
@@ -41,7 +55,7 @@ impl Room {
             (Some(found), Some(taken)) => taken.merge(found),
             (Some(found), none) => *none = Some(found),
             (None, _) => {
-                let detail = "the bodies of other requests take all the room there is";
+                let detail = "other requests take all the room there is for bodies or answers";
                 return Err(Problem::new(ProblemCode::RateLimited, detail));
             }
         }
@@ -74,14 +88,10 @@ impl Deref for Text {
 mod tests {
     use super::*;
 
-    fn room(of: &'static Semaphore) -> Room {
-        Room { of, taken: None }
-    }
-
     #[tokio::test]
     async fn who_finds_no_room_waits_and_is_refused() {
         static SMALL: Semaphore = Semaphore::const_new(100);
-        let (mut one, mut other) = (room(&SMALL), room(&SMALL));
+        let (mut one, mut other) = (Room::within(&SMALL), Room::within(&SMALL));
         one.more(60).await.unwrap();
         one.more(40).await.unwrap();
         let began = tokio::time::Instant::now();

@@ -1,7 +1,7 @@
 //! Refusals for callers that speak gRPC: one table from a [`Problem`] to a gRPC
 //! status, for the service and for everything that refuses before it is reached.
 //! The problem's code goes along as `windlass-code`, so that programs branch on
-//! the same words as over HTTP.
+//! the same words as over HTTP, and so does `retry-after`.
 
 use super::problem::Problem;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -34,6 +34,7 @@ fn code(http: u16) -> Code {
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
         let name = problem.code().as_str();
+        let wait = problem.seconds_to_wait();
         let body = problem.body("");
         let mut message = match body.errors.first() {
             Some(error) => format!("{}: {}", error.pointer, body.detail),
@@ -45,6 +46,9 @@ impl From<Problem> for Status {
         }
         let mut more = MetadataMap::new();
         more.insert("windlass-code", MetadataValue::from_static(name));
+        if let Some(seconds) = wait {
+            more.insert("retry-after", seconds.into());
+        }
         Status::with_metadata(code(body.status), message, more)
     }
 }
@@ -73,6 +77,8 @@ mod tests {
             assert_eq!(status.metadata().get("windlass-code").unwrap(), problem.as_str());
             assert!(status.message().starts_with("why; "), "{status}");
         }
+        let busy = Status::from(Problem::new(ProblemCode::RateLimited, "why"));
+        assert_eq!(busy.metadata().get("retry-after").unwrap(), "1");
         let field = Status::from(Problem::field("/max", "too many"));
         assert!(field.message().starts_with("/max: too many; "), "{field}");
     }

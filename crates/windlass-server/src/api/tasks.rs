@@ -4,6 +4,7 @@
 
 use super::App;
 use super::input::{Params, task_id};
+use super::pieces::Pieces;
 use super::problem::{Answer, Problem, ProblemBody, ProblemCode};
 use super::sight::Sight;
 use super::view::{self, AttemptView, CheckpointView, TaskView};
@@ -132,11 +133,12 @@ pub(super) async fn page(
     limit: usize,
 ) -> Answer<(Vec<Task>, Option<TaskId>)> {
     let (mut items, mut bytes, mut empty) = (vec![], 0, 0);
+    let mut pieces = Pieces::of(AT_ONCE);
     while items.len() < limit && bytes < PAGE_BYTES && empty < LOOKS_MAX {
-        let at_once = AT_ONCE.min(limit - items.len());
+        let at_once = pieces.next(limit - items.len());
         let query = Query { filter: filter.clone(), before, limit: at_once };
         let page = app.reader().tasks(query, app.engine.now()).await?;
-        bytes += page.items.iter().map(size_of).sum::<usize>();
+        bytes += pieces.took(page.items.iter().map(size_of));
         empty += usize::from(page.items.is_empty());
         items.extend(page.items);
         before = page.next;
@@ -179,14 +181,18 @@ async fn ending_with(
         return Err(Problem::field("?ending", detail));
     }
     let ending = ending.to_ascii_lowercase();
-    let (mut found, mut seen, mut before) = (vec![], 0, None);
+    let (mut found, mut seen, mut before, mut bytes) = (vec![], 0, None, 0);
+    let mut pieces = Pieces::of(4 * AT_ONCE);
     let now = app.engine.now();
-    while seen < ENDING_AMONG && found.len() < limit {
-        let query = Query { filter: Filter::default(), before, limit: 4 * AT_ONCE };
+    while seen < ENDING_AMONG && found.len() < limit && bytes < PAGE_BYTES {
+        let at_once = pieces.next(ENDING_AMONG - seen);
+        let query = Query { filter: Filter::default(), before, limit: at_once };
         let page = app.reader().tasks(query, now).await?;
         seen += page.items.len();
+        pieces.took(page.items.iter().map(size_of));
         let fits = |t: &Task| t.id.to_string().ends_with(&ending) && filter.matches(t, now);
-        found.extend(page.items.into_iter().filter(fits));
+        let fitting = page.items.into_iter().filter(fits);
+        found.extend(fitting.inspect(|task| bytes += size_of(task)));
         before = page.next;
         if before.is_none() {
             break;

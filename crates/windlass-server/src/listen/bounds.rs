@@ -39,6 +39,10 @@ pub struct Bounds {
     /// A client that takes nothing of its answer for this long is cut off; with
     /// HTTP/2 up to a quarter later, and only that answer.
     pub write_time: Duration,
+    /// Bytes a second of an answer that a client must take on average, once
+    /// `write_time` is over; answers that have no known end are as fast as what
+    /// they tell.
+    pub answer_rate: usize,
     /// A connection without a request for this long is closed. For HTTP/2, where
     /// pings would keep it open for ever.
     pub idle_time: Duration,
@@ -55,6 +59,14 @@ pub enum Loopback {
     Counted,
 }
 
+impl Bounds {
+    /// How long an answer may take of which so much was taken.
+    pub(super) fn time_for(&self, taken: usize) -> Duration {
+        let rate = self.answer_rate.max(1) as f64;
+        self.write_time + Duration::from_secs_f64(taken as f64 / rate)
+    }
+}
+
 /// Connections when nothing else is said.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
@@ -68,6 +80,7 @@ impl Bounds {
             header_time: Duration::from_secs(30),
             handshake_time: Duration::from_secs(10),
             write_time: Duration::from_secs(30),
+            answer_rate: 32 * 1024,
             idle_time: Duration::from_secs(60),
             fresh: Duration::from_secs(1),
             closing_time: Duration::from_secs(5),

@@ -9,6 +9,7 @@ mod pace;
 mod patient;
 
 pub use bounds::{Bounds, CONNECTIONS_MAX, Loopback};
+pub(crate) use pace::HasEnd;
 
 use crate::tls::Certificates;
 use axum::Router;
@@ -20,12 +21,14 @@ use crowd::{Admitted, Asking, Crowd, Line, Seat};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use pace::{Paced, Streams};
+use pace::{Paced, Streams, has_end};
 use patient::Patient;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -91,7 +94,7 @@ pub async fn serve_at(
 }
 
 fn builder(bounds: &Bounds) -> Builder<Streams> {
-    let mut builder = Builder::new(Streams { write_time: bounds.write_time });
+    let mut builder = Builder::new(Streams { bounds: *bounds });
     let mut http1 = builder.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(bounds.header_time);
     http1.max_buf_size(HEADERS_MAX);
@@ -219,16 +222,23 @@ impl Host {
         let bounds = &self.door.bounds;
         let (router, on) = (self.router.clone(), line.clone());
         let certificates = self.door.certificates.clone();
+        let stream = Patient::new(stream, bounds);
+        let answers_end = stream.answers_end();
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let asking = Asking::on(&on);
+            let http1 = request.version() < hyper::Version::HTTP_2;
             request.extensions_mut().insert(ConnectInfo(peer));
             if let Some(certificates) = &certificates {
                 request.extensions_mut().insert(certificates.clone());
             }
-            let answer = router.clone().call(request);
-            async { answer.await.map(|answer| answer.map(|body| Paced::new(body, asking))) }
+            let (answer, answers_end) = (router.clone().call(request), answers_end.clone());
+            async move {
+                let answer = answer.await?;
+                let has_end = has_end(&answer);
+                answers_end.store(has_end && http1, Relaxed);
+                Ok::<_, Infallible>(answer.map(|body| Paced::new(body, asking, has_end)))
+            }
         });
-        let stream = Patient::new(stream, bounds.header_time, bounds.write_time);
         let connection = self.builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {

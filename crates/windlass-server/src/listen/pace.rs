@@ -1,12 +1,14 @@
 //! Answers of HTTP/2 that nobody takes. There a client can leave one answer
 //! standing while the connection lives, so each answer has its own clock: it runs
 //! while a piece of the body waits for the client's window, and when it has run
-//! too long that answer ends, and no other. Bodies are cut into pieces, so that a
+//! too long, or the pieces are taken too slowly, that answer ends, and no other. Bodies are cut into pieces, so that a
 //! large one shows progress.
 
+use super::bounds::Bounds;
 use super::crowd::Asking;
 use axum::body::Body;
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
@@ -14,7 +16,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A client must take this much of an answer in each `write_time`.
@@ -25,25 +26,52 @@ tokio::task_local! {
     static PACE: Arc<Pace>;
 }
 
-/// Since when the client has a piece to take; `None` while it waits for us.
+/// An answer that must be taken at a rate though its length is not known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HasEnd;
+
+/// Whether it ends as soon as the client has taken it.
+pub(super) fn has_end(answer: &Response<Body>) -> bool {
+    answer.body().size_hint().exact().is_some() || answer.extensions().get::<HasEnd>().is_some()
+}
+
 #[derive(Debug, Default)]
-struct Pace(Mutex<Option<Instant>>);
+struct Pace(Mutex<Clock>);
+
+#[derive(Debug, Default)]
+struct Clock {
+    /// Since when the client has a piece to take; `None` while it waits for us.
+    since: Option<Instant>,
+    /// The first piece; only for answers that have an end.
+    began: Option<Instant>,
+    has_end: bool,
+    handed_over: usize,
+}
 
 impl Pace {
-    fn handed_over(&self) {
-        *self.0.lock() = Some(Instant::now());
+    fn handed_over(&self, bytes: usize) {
+        let (mut clock, now) = (self.0.lock(), Instant::now());
+        clock.since = Some(now);
+        clock.handed_over += bytes;
+        if clock.has_end {
+            clock.began.get_or_insert(now);
+        }
     }
 
     fn asked_for_more(&self) {
-        *self.0.lock() = None;
+        self.0.lock().since = None;
     }
 
-    async fn stalled(&self, time: Duration) {
-        loop {
-            tokio::time::sleep(time / 4).await;
-            if self.0.lock().is_some_and(|since| since.elapsed() >= time) {
-                return;
-            }
+    fn is_over(&self, bounds: &Bounds) -> bool {
+        let clock = self.0.lock();
+        let time = bounds.time_for(clock.handed_over);
+        clock.since.is_some_and(|since| since.elapsed() >= bounds.write_time)
+            || clock.began.is_some_and(|began| began.elapsed() >= time)
+    }
+
+    async fn stalled(&self, bounds: &Bounds) {
+        while !self.is_over(bounds) {
+            tokio::time::sleep(bounds.write_time / 4).await;
         }
     }
 }
@@ -51,7 +79,7 @@ impl Pace {
 /// Runs each request of an HTTP/2 connection as a task with a clock.
 #[derive(Debug, Clone)]
 pub(super) struct Streams {
-    pub(super) write_time: Duration,
+    pub(super) bounds: Bounds,
 }
 
 impl<F> Executor<F> for Streams
@@ -59,11 +87,11 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, answer: F) {
-        let (pace, time) = (Arc::new(Pace::default()), self.write_time);
+        let (pace, bounds) = (Arc::new(Pace::default()), self.bounds);
         tokio::spawn(PACE.scope(pace.clone(), async move {
             tokio::select! {
                 () = answer => {}
-                () = pace.stalled(time) => tracing::debug!("an answer that nobody takes is ended"),
+                () = pace.stalled(&bounds) => tracing::debug!("an answer that nobody takes is ended"),
             }
         }));
     }
@@ -81,8 +109,11 @@ pub(super) struct Paced {
 }
 
 impl Paced {
-    pub(super) fn new(body: Body, asking: Asking) -> Paced {
+    pub(super) fn new(body: Body, asking: Asking, has_end: bool) -> Paced {
         let pace = PACE.try_with(Arc::clone).ok();
+        if let Some(pace) = &pace {
+            pace.0.lock().has_end = has_end;
+        }
         Paced { body, left: Bytes::new(), pace, _asking: asking }
     }
 
@@ -118,8 +149,9 @@ impl HttpBody for Paced {
                 end => return Poll::Ready(end),
             }
         }
-        pace.handed_over();
-        Poll::Ready(Some(Ok(Frame::data(this.next_piece()))))
+        let piece = this.next_piece();
+        pace.handed_over(piece.len());
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

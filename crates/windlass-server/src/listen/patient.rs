@@ -1,12 +1,14 @@
 //! A stream that gives up on a peer that says nothing at first, or takes nothing
-//! of what is written. It stands between a connection, plain or TLS, and the HTTP
+//! of what is written, or takes an answer too slowly. It stands between a connection, plain or TLS, and the HTTP
 //! parser, and knows neither of them.
 
+use super::bounds::Bounds;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -19,15 +21,48 @@ pub(super) struct Patient<S> {
     /// the time, because it is not known yet which protocol they will be.
     silent: Option<Pin<Box<Sleep>>>,
     heard: usize,
-    write_time: Duration,
+    bounds: Bounds,
     /// Running while a write waits.
     until: Option<Pin<Box<Sleep>>>,
+    /// Since when there is more to write than the peer takes, and what it took.
+    behind: Option<(Instant, usize)>,
+    answers_end: Arc<AtomicBool>,
 }
 
 impl<S> Patient<S> {
-    pub(super) fn new(stream: S, first_time: Duration, write_time: Duration) -> Self {
-        let silent = Some(Box::pin(tokio::time::sleep(first_time)));
-        Patient { stream, silent, heard: 0, write_time, until: None }
+    pub(super) fn new(stream: S, bounds: &Bounds) -> Self {
+        let silent = Some(Box::pin(tokio::time::sleep(bounds.header_time)));
+        let answers_end = Arc::default();
+        let bounds = *bounds;
+        Patient { stream, silent, heard: 0, bounds, until: None, behind: None, answers_end }
+    }
+
+    /// Whether the rate of answers holds for what is written now; said by whoever
+    /// knows the answer, if there is only one at a time.
+    pub(super) fn answers_end(&self) -> Arc<AtomicBool> {
+        self.answers_end.clone()
+    }
+
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(bytes)), Some((_, taken))) = (&polled, &mut self.behind) {
+            *taken += bytes;
+        }
+        self.judged(cx, polled)
+    }
+
+    /// Until when the peer must have taken something.
+    fn patience(&mut self) -> Instant {
+        let now = Instant::now();
+        let (since, taken) = *self.behind.get_or_insert((now, 0));
+        let until = now + self.bounds.write_time;
+        match self.answers_end.load(Relaxed) {
+            true => until.min(since + self.bounds.time_for(taken)),
+            false => until,
+        }
     }
 
     fn judged<T>(
@@ -39,8 +74,10 @@ impl<S> Patient<S> {
             self.until = None;
             return polled;
         }
-        let sleep = || Box::pin(tokio::time::sleep_until(Instant::now() + self.write_time));
-        let until = self.until.get_or_insert_with(sleep);
+        if self.until.is_none() {
+            self.until = Some(Box::pin(tokio::time::sleep_until(self.patience())));
+        }
+        let Some(until) = &mut self.until else { return Poll::Pending };
         match until.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -75,7 +112,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.judged(cx, polled)
+        self.written(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -84,7 +121,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.judged(cx, polled)
+        self.written(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -93,6 +130,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        if polled.is_ready() {
+            self.behind = None;
+        }
         self.judged(cx, polled)
     }
 

@@ -24,6 +24,8 @@ pub struct Certificates {
     key: PathBuf,
     now: RwLock<Arc<ServerConfig>>,
     ends: Mutex<Option<i64>>,
+    /// Of the files as they were just before they were read last.
+    stamp: Mutex<Stamp>,
 }
 
 /// What changes when somebody replaces, writes or unlocks a file.
@@ -54,10 +56,11 @@ impl Certificates {
     /// Reads both files; mistakes are told with the name of the file.
     pub fn read(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Certificates>> {
         let (cert, key) = (cert.into(), key.into());
+        let stamp = Mutex::new(stamp(&cert, &key));
         let Pair { config, ends, warnings } = files::read(&cert, &key)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let (now, ends) = (RwLock::new(config), Mutex::new(ends));
-        let read = Certificates { cert, key, now, ends };
+        let read = Certificates { cert, key, now, ends, stamp };
         read.tell_end();
         Ok(Arc::new(read))
     }
@@ -81,6 +84,8 @@ impl Certificates {
 
     /// Reads the files again. An error leaves everything as it was.
     pub fn reload(&self) -> Result<()> {
+        // Files that do not fit are not read again before they change, either.
+        *self.stamp.lock() = self.found();
         let Pair { config, ends, warnings } = files::read(&self.cert, &self.key)?;
         *self.now.write() = config;
         *self.ends.lock() = ends;
@@ -99,34 +104,34 @@ impl Certificates {
 
     /// Looks for changes until it is dropped.
     pub async fn watch(self: Arc<Self>, mut hangup: Hangup) {
-        let (mut known, mut last) = (self.stamp(), self.stamp());
+        let mut last = *self.stamp.lock();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {
-                    let found = self.stamp();
+                    let found = self.found();
                     // Two looks that agree: nobody is writing just now.
                     let is_settled = found == std::mem::replace(&mut last, found);
-                    if found == known || !is_settled {
+                    if found == *self.stamp.lock() || !is_settled {
                         continue;
                     }
-                    known = found;
                 }
-                () = hangup.next() => {
-                    known = self.stamp();
-                    last = known;
-                }
+                () = hangup.next() => last = self.found(),
             }
             self.reload_or_tell();
         }
     }
 
-    fn stamp(&self) -> Stamp {
-        let of = |path: &Path| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
-        };
-        [of(&self.cert), of(&self.key)]
+    fn found(&self) -> Stamp {
+        stamp(&self.cert, &self.key)
     }
+}
+
+fn stamp(cert: &Path, key: &Path) -> Stamp {
+    let of = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
+    };
+    [of(cert), of(key)]
 }
 
 /// SIGHUP, heard from the moment this is made; without it the process would end.
@@ -141,5 +146,47 @@ impl Hangup {
 
     async fn next(&mut self) {
         self.0.recv().await;
+    }
+
+    /// For a server without certificates.
+    pub async fn ignore(mut self) {
+        loop {
+            self.next().await;
+            tracing::warn!("SIGHUP changes nothing: there is no certificate to read again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, year: i32) -> (PathBuf, PathBuf) {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let secret = rcgen::KeyPair::generate().unwrap();
+        let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        std::fs::write(&cert, params.self_signed(&secret).unwrap().pem()).unwrap();
+        std::fs::write(&key, secret.serialize_pem()).unwrap();
+        (cert, key)
+    }
+
+    /// Between reading and watching a server takes over its store.
+    #[tokio::test]
+    async fn what_changes_before_it_is_watched_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cert, key) = write(folder.path(), 2100);
+        let read = Certificates::read(cert, key).unwrap();
+        let first = *read.ends.lock();
+        write(folder.path(), 2200);
+        let watching = tokio::spawn(read.clone().watch(Hangup::hear().unwrap()));
+        let changed = async {
+            while *read.ends.lock() == first {
+                // tidy: allow-sleep because files are looked at by time
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(10 * LOOK_EVERY, changed).await.unwrap();
+        watching.abort();
     }
 }

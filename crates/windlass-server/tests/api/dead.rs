@@ -3,6 +3,7 @@
 
 use crate::place::Place;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 async fn failed(place: &Place, why: &str) -> String {
     let task = place.ended(json!({"kind": "obey", "payload": {"do": "fail", "why": why}})).await;
@@ -63,4 +64,24 @@ async fn a_letter_is_sent_again_or_discarded() {
     place.ask(&format!("/v1/dead-letters/{id}/discard")).await.is(200);
     assert!(place.get("/v1/dead-letters").await.is(200).items().is_empty());
     assert_eq!(place.get(&format!("/v1/tasks/{id}")).await.json["state"], "failed");
+}
+
+#[tokio::test]
+async fn an_export_goes_on_piece_by_piece() {
+    let place = Place::new().await;
+    for size in [10, 400_000].repeat(10) {
+        let payload = json!({"do": "fail", "value": "x".repeat(size)});
+        place.ended(json!({"kind": "obey", "payload": payload})).await;
+    }
+    let export = place.get("/v1/dead-letters/export").await;
+    let ids: HashSet<String> = export
+        .is(200)
+        .text
+        .lines()
+        .map(|line| {
+            let letter: Value = serde_json::from_str(line).expect("JSON");
+            letter["id"].to_string()
+        })
+        .collect();
+    assert_eq!((ids.len(), export.text.lines().count()), (20, 20));
 }

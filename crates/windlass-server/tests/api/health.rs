@@ -4,6 +4,8 @@
 use crate::place::Place;
 use serde_json::json;
 use std::time::Duration;
+use windlass_server::api::Page;
+use windlass_server::config::AuthConfig;
 
 #[tokio::test]
 async fn a_server_is_ready_until_it_stops() {
@@ -22,6 +24,20 @@ async fn a_server_is_ready_until_it_stops() {
     );
     place.get("/livez").await.is(200);
     place.post("/v1/tasks", json!({"kind": "demo.hello"})).await.problem(503, "draining");
+}
+
+#[tokio::test]
+async fn how_the_parts_are_is_for_those_who_may_look() {
+    let place = Place::signed_in(AuthConfig::default(), Page::On, &[]).await;
+    let worker = place.with_token(&place.token("w", "worker").await);
+    let stranger = place.with_token("wl_0123456789ab_wrong");
+    for (who, shown) in [(&place, 2), (&worker, 2), (&stranger, 0)] {
+        let got = who.get("/readyz?verbose").await;
+        assert_eq!(got.is(200).json["ready"], true);
+        assert_eq!(got.json["parts"].as_array().unwrap().len(), shown, "{}", got.text);
+    }
+    let nobody = place.client.get(place.url("/readyz?verbose")).send().await.unwrap();
+    assert_eq!(nobody.text().await.unwrap(), r#"{"ready":true,"parts":[]}"#);
 }
 
 #[tokio::test]

@@ -28,6 +28,30 @@ async fn pages_cover_everything_once() {
     assert_eq!(count.json["count"], 95);
 }
 
+/// A page has 8 MiB, and not what two dozen large tasks have.
+#[tokio::test]
+async fn large_tasks_come_on_short_pages() {
+    let place = Place::new().await;
+    let large = "x".repeat(1_000_000);
+    let mut last = String::new();
+    for _ in 0..20 {
+        let task = json!({"kind": "obey", "delay": "1h", "payload": {"value": large}});
+        last = place.submit(task).await;
+    }
+    let (mut path, mut sizes) = ("/v1/tasks?limit=25".to_owned(), vec![]);
+    loop {
+        let page = place.get(&path).await;
+        sizes.push(page.is(200).items().len());
+        let Some(cursor) = page.json["next_cursor"].as_str() else { break };
+        path = format!("/v1/tasks?limit=25&cursor={cursor}");
+    }
+    assert_eq!(sizes.iter().sum::<usize>(), 20, "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 9), "{sizes:?}");
+    let ending = &last[last.len() - 8..];
+    let found = place.get(&format!("/v1/tasks?ending={ending}")).await;
+    assert_eq!(found.is(200).items()[0]["id"], last);
+}
+
 /// The same cursor for another task.
 fn changed(cursor: &str) -> String {
     let other = if cursor.as_bytes()[15] == b'0' { "1" } else { "0" };

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::channel;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
 use windlass_server::api::{Page, worker_proto as proto};
-use windlass_server::config::AuthConfig;
+use windlass_server::config::{AuthConfig, RateLimit};
 
 fn signed<T>(message: T, token: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
@@ -53,4 +53,37 @@ async fn a_session_ends_with_its_token() {
     let ended = tokio::time::timeout(Duration::from_secs(30), told.message()).await;
     let status = ended.expect("an end").expect_err("a status");
     assert_eq!((status.code(), word(&status)), (Code::Unauthenticated, "unauthenticated"));
+}
+
+#[tokio::test]
+async fn what_is_said_in_a_session_counts_in_the_rate() {
+    let rate = RateLimit::parse("20/m").expect("a rate");
+    let place = Place::signed_in(AuthConfig { rate, ..AuthConfig::default() }, Page::On, &[]).await;
+    let worker = place.token("w", "worker").await;
+    let mut client = client(&place).await;
+    let (say, said) = channel(64);
+    let hello = proto::session_request::Said::Hello(hello(1));
+    say.send(proto::SessionRequest { said: Some(hello) }).await.expect("room");
+    for number in 0..40 {
+        let one = proto::session_request::Said::Say(proto::Say { number, ..Default::default() });
+        say.send(proto::SessionRequest { said: Some(one) }).await.expect("room");
+    }
+    let opened = client.session(signed(ReceiverStream::new(said), Some(&worker))).await;
+    let mut told = opened.expect("a session").into_inner();
+    let mut heard = 0;
+    let status = loop {
+        match tokio::time::timeout(Duration::from_secs(30), told.message()).await.expect("words") {
+            Ok(message) => assert!(message.is_some(), "the session ended in peace"),
+            Err(status) => break status,
+        }
+        heard += 1;
+    };
+    // The welcome, and less than everything.
+    assert!((10..=22).contains(&heard), "{heard}");
+    assert_eq!((status.code(), word(&status)), (Code::ResourceExhausted, "rate-limited"));
+    let again = client.lease(signed(wish(1), Some(&worker))).await.expect_err("too fast");
+    for refused in [status, again] {
+        let wait = refused.metadata().get("retry-after").expect("a time").to_str().expect("text");
+        assert!((1..=60).contains(&wait.parse::<u64>().expect("seconds")), "{wait}");
+    }
 }

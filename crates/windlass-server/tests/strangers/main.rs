@@ -248,6 +248,35 @@ async fn a_reader_that_is_slow_but_reads_gets_everything() {
     assert!(began.elapsed() > SHORT, "it was not slow");
 }
 
+/// Takes something now and then, which is not nothing, and not enough.
+#[tokio::test]
+async fn a_reader_that_trickles_is_cut_off() {
+    let place = Place::new(Bounds { answer_rate: 1024 * 1024, ..short() }).await;
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a size");
+    let mut http1 = socket.connect(place.at).await.expect("a connection");
+    let request = format!("GET {LARGE} HTTP/1.1\r\nHost: {}\r\n\r\n", place.at).repeat(100);
+    http1.write_all(request.as_bytes()).await.expect("sent");
+    let mut http2 = Http2::open(place.at, 0).await.expect("a connection");
+    http2.get(1, LARGE).await.expect("sent");
+    http2.until(HEADERS, 1).await.expect("a head");
+    let trickling = async {
+        let (mut first, mut second) = (false, false);
+        while !(first && second) {
+            // tidy: allow-sleep because a slow reader is what is tested
+            tokio::time::sleep(SHORT / 10).await;
+            let read = http1.read(&mut [0; 1024]).await;
+            first = first || read.is_err() || http1.write_all(b"\r\n").await.is_err();
+            if !second {
+                http2.give_window(1, 4096).await.expect("sent");
+                second = http2.next().await.expect("the connection stays").kind == RESET;
+            }
+        }
+    };
+    timeout(PATIENCE, trickling).await.expect("both are cut off");
+    place.ordinary().await;
+}
+
 #[tokio::test]
 async fn a_stream_of_events_lives_while_nothing_happens() {
     let place = Place::new(short()).await;

@@ -1,7 +1,10 @@
 //! The same calls over gRPC, on the same port: messages are read into the words of
 //! the HTTP bodies, so that both are checked by the same rules, and what the engine
-//! answers is written as messages. `session.rs` streams both. No logic of its own.
+//! answers is written as messages. `session.rs` streams both. `count.rs` and
+//! `body.rs` bound what comes before it is read. No logic of its own.
 
+mod body;
+mod count;
 mod session;
 mod words;
 
@@ -11,6 +14,8 @@ use crate::access::{Caller, unadmitted};
 use crate::api::App;
 use crate::api::problem::{Answer, Problem};
 use axum::Router;
+use axum::middleware::from_fn_with_state;
+pub(crate) use count::CountingCodec;
 use proto::worker_server::{Worker, WorkerServer};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -34,7 +39,8 @@ pub(in crate::api) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let service = WorkerServer::new(Service { app: app.clone(), sessions })
         .max_decoding_message_size(app.terms.limits.body_max);
     // Its own fallback would be a second one for the whole router.
-    Routes::new(service).into_axum_router().reset_fallback().with_state(())
+    let routes: Router<()> = Routes::new(service).into_axum_router().reset_fallback();
+    routes.layer(from_fn_with_state(app.clone(), body::bounded)).with_state(())
 }
 
 #[derive(Debug)]

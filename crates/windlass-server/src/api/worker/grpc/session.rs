@@ -104,7 +104,10 @@ async fn serve(
             () = &mut closing => return Err(stopping()),
             said = incoming.message() => match said.map_err(End::Broken)?.map(|m| m.said) {
                 None => return Ok(()),
-                Some(Some(Said::Say(say))) => session.hear(say).await?,
+                Some(Some(Said::Say(say))) => {
+                    app.terms.gate.take_one(&caller)?;
+                    session.hear(say).await?;
+                }
                 Some(_) => return Err(Problem::field("/say", "after the hello, say").into()),
             },
             given = leases(&mut leasing) => session.give(given.map_err(refused)?).await?,
