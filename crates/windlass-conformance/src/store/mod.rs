@@ -106,6 +106,8 @@ macro_rules! store_cases {
                 a_lost_node_with_tasks_is_announced_once_and_recovered,
                 many_lost_nodes_are_announced_in_pieces,
                 a_node_that_said_goodbye_is_not_lost,
+                dead_workers_keep_nobody_from_joining,
+                living_workers_leave_room_for_nodes,
             }
             claim {
                 a_claim_gives_a_lease,
