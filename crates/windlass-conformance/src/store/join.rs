@@ -71,6 +71,44 @@ pub async fn a_sole_owner_leaves_remote_workers_alone(w: World) {
     assert_eq!(w.state(claimed.task.id).await, State::Completed);
 }
 
+pub async fn a_sole_owner_spares_workers_nobody_could_hear(w: World) {
+    let old = w.node("old").await;
+    let (dead, lives) = (w.join(worker()).await, w.join(worker()).await);
+    let (lost, kept) = (w.running(&dead).await, w.running(&lives).await);
+    w.advance(LEASE - SECOND);
+    w.renew(lives.renewal(&[&kept])).await;
+    w.renew(old.renewal(&[])).await;
+    w.advance(2 * SECOND);
+    // The owner hears once more, and is away for longer than a lease.
+    w.renew(old.renewal(&[])).await;
+    w.advance(HOUR);
+    let new = w.join(NewNode { sole: true, ..new_node("new") }).await;
+    let info = w.node_info(&lives).await.expect("its row");
+    assert_eq!(info.lease_until, w.at().plus(LEASE));
+    let taken = only(w.ask(new.expired(10)).await);
+    assert_eq!(taken.task.id, lost.task.id, "it was dead before");
+    assert!(w.renew(lives.renewal(&[&kept])).await.lost.is_empty());
+    w.finish(&kept).await;
+    assert_eq!(w.state(kept.task.id).await, State::Completed);
+}
+
+pub async fn a_sole_owner_after_a_goodbye_spares_workers_too(w: World) {
+    let old = w.node("old").await;
+    let dead = w.join(worker()).await;
+    let lost = w.running(&dead).await;
+    w.advance(LEASE);
+    w.exhaust(Job::Nodes).await;
+    let lives = w.join(worker()).await;
+    let kept = w.running(&lives).await;
+    w.renew(Renewal { stage: Stage::Leaving, ..w.join(new_node("next")).await.renewal(&[]) }).await;
+    w.advance(HOUR);
+    let new = w.join(NewNode { sole: true, ..new_node("new") }).await;
+    let taken = only(w.ask(new.expired(10)).await);
+    assert_eq!(taken.task.id, lost.task.id, "it was announced as lost");
+    assert!(w.renew(lives.renewal(&[&kept])).await.lost.is_empty());
+    refused(w.try_ask(old.ready(1)).await, Code::LeaseLost);
+}
+
 pub async fn a_node_that_is_not_sole_voids_nothing(w: World) {
     let old = w.node("old").await;
     let claimed = w.running(&old).await;

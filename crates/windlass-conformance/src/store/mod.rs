@@ -101,6 +101,8 @@ macro_rules! store_cases {
                 the_smallest_free_slot_is_given_again,
                 a_sole_owner_voids_the_leases_before_it,
                 a_sole_owner_leaves_remote_workers_alone,
+                a_sole_owner_spares_workers_nobody_could_hear,
+                a_sole_owner_after_a_goodbye_spares_workers_too,
                 a_node_that_is_not_sole_voids_nothing,
                 a_lost_node_is_announced_once,
                 a_lost_node_with_tasks_is_announced_once_and_recovered,

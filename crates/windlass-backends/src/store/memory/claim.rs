@@ -25,6 +25,7 @@ impl Inner {
         if new.sole {
             let own = self.nodes.values_mut().filter(|n| !n.remote);
             own.for_each(|n| n.lease_until = n.lease_until.min(now));
+            self.spare_workers(now.plus(new.lease));
         }
         if crowded {
             self.forget_lost(SLOTS.into(), now, now);
@@ -74,6 +75,19 @@ impl Inner {
         let lives = |n: &NodeInfo| n.lease_until > now && (n.remote || !new.sole);
         let stays = |n: &NodeInfo| lives(n) || self.holds_any(n.id);
         free_slot(&slots(&stays), new.remote).map(|slot| (slot, true))
+    }
+
+    /// Nobody could take the heartbeats of workers that lived when anybody was last
+    /// heard of.
+    fn spare_workers(&mut self, until: Timestamp) {
+        let heard = self.nodes.values().map(|n| n.heartbeat_at).max();
+        let lost = &self.announced_lost;
+        let lived =
+            |n: &&mut NodeInfo| n.remote && Some(n.lease_until) > heard && !lost.contains(&n.id);
+        self.nodes
+            .values_mut()
+            .filter(lived)
+            .for_each(|n| n.lease_until = n.lease_until.max(until));
     }
 
     pub(super) fn holds_any(&self, node: NodeId) -> bool {

@@ -52,6 +52,10 @@ impl Tx<'_, '_> {
             let text =
                 "UPDATE windlass_node SET lease_until = min(lease_until, ?1) WHERE NOT remote";
             self.run("join", text, params![now.as_micros()])?;
+            let text = "UPDATE windlass_node SET lease_until = max(lease_until, ?1)
+                        WHERE remote AND NOT announced
+                          AND lease_until > (SELECT max(heartbeat_at) FROM windlass_node)";
+            self.run("join", text, params![now.plus(new.lease).as_micros()])?;
         }
         if crowded {
             self.forget_lost(SLOTS.into(), now, now)?;
