@@ -372,6 +372,7 @@ macro_rules! store_cases {
                 stats_count_what_is_there,
                 queues_count_what_they_hold,
                 queues_count_every_state_once,
+                ready_kinds_are_those_a_claim_would_find,
                 queues_with_nothing_but_a_dead_letter_or_a_setting_are_listed,
                 the_longest_wait_of_a_queue_is_told,
                 the_next_due_time_is_the_earliest,
