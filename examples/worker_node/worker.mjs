@@ -14,13 +14,13 @@ const env = process.env;
 const SERVER = (env.WINDLASS_SERVER ?? "http://127.0.0.1:7450").replace(/\/$/, "");
 const NAME = env.WINDLASS_WORKER ?? `node-${process.pid}`;
 const [SLOTS, GRACE] = [Number(env.WINDLASS_SLOTS ?? 4), Number(env.WINDLASS_GRACE ?? 3) * 1000];
-const HEARTBEAT = 500; // milliseconds; at most a third of the server's lease
+const HEARTBEAT = 500; // milliseconds while anything is held; at most a third of the lease
+const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 class Retry extends Error {} // try again later, by the rules of the kind
 class Release extends Error {} // back to the queue: pause, stop, a lost lease
 class LeaseLost extends Error {} // this worker's own lease has ended
 const LOST = { wanted: true, lost: true }; // of a task that is not ours any more
-
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 class Task {
@@ -33,7 +33,6 @@ class Task {
     this.finished = new Set((checkpoint?.completed ?? []).map((step) => step.name));
     this.wanted = this.lost = false; // somebody wants it stopped; it is not ours any more
   }
-
   // Runs fn unless it is recorded; its output, an object, is merged into data.
   async step(name, fn) {
     if (!this.finished.has(name)) {
@@ -45,18 +44,14 @@ class Task {
     }
     return this.data;
   }
-
   progress = (done, total = 0, note = null) => this.say("progress", { done, total, note });
-
   check() {
     if (this.wanted || this.lost || this.worker.hurry) throw new Release();
   }
-
   // A wait that ends early when something is wanted.
   async sleep(ms) {
     for (const until = Date.now() + ms; Date.now() < until; this.check()) await sleep(20);
   }
-
   async say(what, words) {
     const report = { task: this.id, token: this.token, [what]: words };
     const [result] = await this.worker.report([report]);
@@ -71,7 +66,6 @@ class Worker {
   held = new Map();
   stopping = false; // take nothing new
   hurry = false; // give back what still runs
-
   // One call; repeated with backoff until the server answers.
   async call(path, body) {
     const headers = { "content-type": "application/json" };
@@ -124,14 +118,18 @@ class Worker {
       else if (error instanceof Retry) finish = { outcome: "retry", error: error.message };
       else finish = { outcome: "fail", error: `${error.name}: ${error.message}` };
     }
-    const said = [{ task: task.id, token: task.token, finish }];
-    if (!task.lost) await this.report(said).catch(() => {}); // else the lease ends by itself
+    const end = async (words) => task.lost || task.say("finish", words); // else it ends by itself
+    const refused = (e) => e instanceof Release || end({ outcome: "fail", error: e.message });
+    await end(finish).catch(refused).catch(() => {});
     if (this.held.get(task.id) === task) this.held.delete(task.id);
   }
 
   async serve() {
-    const beat = setInterval(() => {
-      if (this.id && this.held.size && !this.hurry) this.report([]).catch(() => {});
+    let [said, idle] = [0, 0]; // when; how long at most while nothing is held
+    const beat = setInterval(() => { // also when nothing is held: an answer may have been lost
+      if (!this.id || this.hurry || (!this.held.size && Date.now() - said < idle)) return;
+      said = Date.now();
+      this.report([]).catch(() => {});
     }, HEARTBEAT);
     while (!this.stopping) {
       const max = SLOTS - this.held.size;
@@ -140,6 +138,8 @@ class Worker {
       try {
         const answer = await this.call("/v1/worker/lease", body);
         this.id = answer.worker_id;
+        const words = [...answer.lease.matchAll(/(\d+)([a-z]+)/g)]; // as in 1m30s
+        idle = words.reduce((sum, [, n, unit]) => sum + n * UNITS[unit], 0) / 3;
         for (const task of answer.leases.map((lease) => new Task(this, lease))) {
           this.held.set(task.id, task);
           this.run(task);

@@ -6,13 +6,14 @@ A function gets a Task. `task.step(name, fn)` runs fn once, however often the ta
 tried; `task.check()` between pieces of long work obeys cancel, pause and stop; what
 the function returns is the result. Raise Retry to try again; other errors are final."""
 
-import contextlib, hashlib, json, os, random, signal, sys, threading, time
+import contextlib, hashlib, json, os, random, re, signal, sys, threading, time
 import urllib.error, urllib.request
 
 SERVER = os.environ.get("WINDLASS_SERVER", "http://127.0.0.1:7450").rstrip("/")
 NAME = os.environ.get("WINDLASS_WORKER", f"python-{os.getpid()}")
 SLOTS, GRACE = int(os.environ.get("WINDLASS_SLOTS", 4)), float(os.environ.get("WINDLASS_GRACE", 3))
-HEARTBEAT = 0.5  # seconds; at most a third of the server's lease
+HEARTBEAT = 0.5  # seconds while anything is held; at most a third of the server's lease
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 HEADERS = {"Content-Type": "application/json"}
 if os.environ.get("WINDLASS_TOKEN"):
     HEADERS["Authorization"] = "Bearer " + os.environ["WINDLASS_TOKEN"]
@@ -49,15 +50,13 @@ class Task:
         self.wanted.set()
 
     def check(self):
-        if self.wanted.is_set() or self.worker.hurry.is_set():
-            raise Release()
+        if self.wanted.is_set() or self.worker.hurry.is_set(): raise Release()
 
     def sleep(self, seconds):
         """A wait that ends early when something is wanted."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self.wanted.wait(min(0.1, left))
-            self.check()
+            self.wanted.wait(min(0.1, left)); self.check()
 
     def say(self, what, words):
         result = self.worker.report([{"task": self.id, "token": self.token, what: words}])[0]
@@ -67,7 +66,7 @@ class Task:
 
 class Worker:
     def __init__(self):
-        self.id, self.held, self.lock = None, {}, threading.Lock()
+        self.id, self.idle, self.held, self.lock = None, 0, {}, threading.Lock()
         self.stopping, self.hurry = threading.Event(), threading.Event()
 
     def call(self, path, body):  # repeated with backoff until the server answers
@@ -79,14 +78,12 @@ class Worker:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
                 told = error.read().decode(errors="replace")
-                if error.code == 409:
-                    raise LeaseLost(told) from None
+                if error.code == 409: raise LeaseLost(told) from None
                 print(f"{path}: {error.code} {told}", file=sys.stderr)
                 if error.code < 500 and error.code != 429: os._exit(1)  # no repeating helps
             except OSError as error:
                 print(f"{SERVER} does not answer: {error}", file=sys.stderr)
-            if self.hurry.is_set():
-                raise Release()
+            if self.hurry.is_set(): raise Release()
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, 5)
 
@@ -102,18 +99,19 @@ class Worker:
         except LeaseLost:  # what we held is somebody else's now
             with self.lock:
                 self.id = None if self.id == me else self.id
-            for task in held.values():
-                task.stop(lost=True)
+            for task in held.values(): task.stop(lost=True)
             return ["lease-lost"] * len(reports)
         for request in answer["requests"]:  # cancel or pause: what we do is the same
-            if request["task"] in held:
-                held[request["task"]].stop(request.get("lost", False))
+            task = held.get(request["task"])
+            if task: task.stop(request.get("lost", False))
         return answer["results"]
 
-    def heartbeat(self):
+    def heartbeat(self):  # also when nothing is held: an answer may have been lost
+        said = 0
         while not self.hurry.wait(HEARTBEAT):
-            if self.id and self.held:
-                self.report([])
+            if self.id and (self.held or time.monotonic() - said >= self.idle):
+                said = time.monotonic()
+                with contextlib.suppress(Release): self.report([])
 
     def run(self, task):
         try:
@@ -125,8 +123,10 @@ class Worker:
         except Exception as error:
             finish = {"outcome": "fail", "error": f"{type(error).__name__}: {error}"}
         try:
-            if not task.lost:
-                self.report([{"task": task.id, "token": task.token, "finish": finish}])
+            if not task.lost: task.say("finish", finish)
+        except ValueError as error:  # it must not stay ours for ever
+            task.say("finish", {"outcome": "fail", "error": str(error)})
+        except Release: pass  # the lease ends by itself
         finally:
             with self.lock:
                 self.held = {id: one for id, one in self.held.items() if one is not task}
@@ -136,8 +136,7 @@ class Worker:
         while not self.stopping.is_set():
             free, me = SLOTS - len(self.held), self.id
             if free <= 0:
-                time.sleep(0.02)
-                continue
+                time.sleep(0.02); continue
             try:
                 answer = self.call("/v1/worker/lease", {"worker": NAME, "worker_id": me,
                                    "kinds": list(KINDS), "max": free, "wait": "1s"})
@@ -147,8 +146,10 @@ class Worker:
             except Release:
                 break
             tasks = [Task(self, lease) for lease in answer["leases"]]
+            words = re.findall(r"(\d+)([a-z]+)", answer["lease"])  # as in 1m30s
+            lease = sum(int(number) * UNITS[unit] for number, unit in words)
             with self.lock:
-                self.id = answer["worker_id"]
+                self.id, self.idle = answer["worker_id"], lease / 3
                 self.held.update((task.id, task) for task in tasks)
             for task in tasks:
                 threading.Thread(target=self.run, args=(task,), daemon=True).start()
@@ -168,8 +169,7 @@ def steps(task):
     return task.data
 
 def retry(task):
-    if task.attempt < 3:
-        raise Retry(f"attempt {task.attempt} of 3")
+    if task.attempt < 3: raise Retry(f"attempt {task.attempt} of 3")
 
 def progress(task):
     for done in (1, 2, 3):

@@ -25,7 +25,7 @@ use windlass_core::store::{
     Job, Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
     Renewal, Renewed, Setting, Stats, Store, Submit, Submitted, Upkept, Write, Written,
 };
-use windlass_core::task::Task;
+use windlass_core::task::{Kind, QueueName, Task};
 use windlass_core::{Error, Result};
 
 /// What becomes of one call.
@@ -358,6 +358,10 @@ impl Reader for FaultyStore {
 
     fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>> {
         self.inner.queues()
+    }
+
+    fn ready_kinds(&self) -> BoxFuture<'_, Result<Vec<(QueueName, Kind)>>> {
+        self.inner.ready_kinds()
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>> {

@@ -20,6 +20,9 @@ const MILLIS_BITS: u32 = 41;
 
 /// How many nodes may hold a slot at once.
 pub const SLOTS: u16 = 1 << SLOT_BITS;
+/// Slots that workers in other processes never get: however many of them join,
+/// a node that can own the store finds a place.
+pub const OWN_SLOTS: u16 = 64;
 
 fn encode(key: i64, f: &mut fmt::Formatter<'_>, prefix: &str) -> fmt::Result {
     let mut text = [b'0'; DIGITS];

@@ -274,6 +274,10 @@ pub trait Reader: Send + Sync {
     /// Every queue that has a task, a dead letter or a setting, by name; a store
     /// may also list those that once had.
     fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>>;
+
+    /// Queues that are not paused and kinds of which something is ready in them,
+    /// in no order. Nothing is counted: a deep queue costs as much as one task.
+    fn ready_kinds(&self) -> BoxFuture<'_, Result<Vec<(QueueName, Kind)>>>;
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>>;
 
     /// When the next waiting task becomes due.

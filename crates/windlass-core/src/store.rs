@@ -65,7 +65,8 @@ pub struct NewNode {
     pub version: String,
     pub lease: Duration,
     /// Nobody else can own this store: leases of earlier incarnations that are
-    /// not remote are void at once.
+    /// not remote are void at once. Remote ones that lived when anybody was last
+    /// heard of live for `lease` from now: nobody could take their heartbeats.
     pub sole: bool,
     /// The process had this identity before and lost its lease, but did not
     /// die: what it held is taken over without counting a crash.

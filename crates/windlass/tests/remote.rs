@@ -12,7 +12,7 @@ use shared::{Bench, HOUR, On, failure, on_both, secs};
 use std::time::Duration;
 use windlass::core::checkpoint::StepOutcome;
 use windlass::core::lease::Token;
-use windlass::core::outcome::Reason;
+use windlass::core::outcome::{Class, Reason};
 use windlass::core::store::{AttemptEnd, NodeInfo, Stage};
 use windlass::remote::{
     Finish, Lease, LeaseRequest, Report, ReportAnswer, ReportRequest, Said, Step, Trouble, Wish,
@@ -37,6 +37,9 @@ on_both!(
     a_cancel_that_is_not_obeyed_is_done_for_it,
     an_attempt_that_takes_too_long_is_ended_for_it,
     the_same_end_again_is_no_news,
+    the_same_end_without_an_output_is_no_news,
+    an_output_that_cannot_be_kept_ends_the_task,
+    what_the_steps_gave_is_kept_however_large,
     progress_is_written_twice_a_second_and_never_lost,
     a_leaving_worker_leaves_nothing,
     a_suspect_runs_alone_and_is_poisoned_at_last,
@@ -397,6 +400,63 @@ async fn the_same_end_again_is_no_news(on: On) {
     assert_eq!(node(&b, worker).await.unwrap().consumed, 1);
 }
 
+async fn the_same_end_without_an_output_is_no_news(on: On) {
+    let b = bench(on).await;
+    let (worker, stranger) = (join(&b.engine).await, join(&b.engine).await);
+    for steps in [vec!["a", "b"], vec![]] {
+        let id = submit(&b).await;
+        let lease = one(&b.engine, worker).await;
+        let said = (1..).zip(&steps).map(|(version, name)| step(&lease, name, version)).collect();
+        report(&b.engine, worker, &[&lease], said).await;
+        for _ in 0..3 {
+            b.advance(secs(1));
+            let answer = report(&b.engine, worker, &[&lease], vec![done(&lease, None)]).await;
+            assert_eq!(words(&answer), ["ok"], "{steps:?}");
+        }
+        let foreign = report(&b.engine, stranger, &[], vec![done(&lease, None)]).await;
+        assert_eq!(words(&foreign), ["lease-lost"]);
+        assert_eq!(b.told(id).await.iter().filter(|told| **told == "completed").count(), 1);
+    }
+}
+
+async fn an_output_that_cannot_be_kept_ends_the_task(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    for output in [json!({"children": []}), json!({"_x": 1}), json!("x".repeat(2 << 20))] {
+        let id = submit(&b).await;
+        let lease = one(&b.engine, worker).await;
+        for _ in 0..2 {
+            b.advance(secs(1));
+            let said = vec![done(&lease, Some(output.clone()))];
+            assert_eq!(words(&report(&b.engine, worker, &[&lease], said).await), ["ok"]);
+        }
+        let task = b.task(id).await;
+        assert_eq!((task.state(), failure(&task).error.class), (State::Failed, Class::Output));
+        assert!(failure(&task).error.message.contains("finish.output"), "{task:?}");
+    }
+}
+
+async fn what_the_steps_gave_is_kept_however_large(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    let id = submit(&b).await;
+    let lease = one(&b.engine, worker).await;
+    let mut said = vec![];
+    for (version, name) in (1..).zip(["a", "b", "c"]) {
+        let mut report = step(&lease, name, version);
+        if let Said::Step(step) = &mut report.said {
+            step.output = Some(Json::of(&json!({name: "x".repeat(400 << 10)})).unwrap());
+        }
+        said.push(report);
+    }
+    said.push(done(&lease, None));
+    let answer = report(&b.engine, worker, &[&lease], said).await;
+    assert_eq!(words(&answer), ["ok", "ok", "ok", "ok"]);
+    let task = b.task(id).await;
+    assert_eq!(task.state(), State::Completed);
+    assert!(task.standing.result.unwrap().as_str().len() > 1 << 20);
+}
+
 async fn progress_is_written_twice_a_second_and_never_lost(on: On) {
     let b = bench(on).await;
     let worker = join(&b.engine).await;
@@ -485,17 +545,13 @@ async fn bad_words_are_refused_one_by_one(on: On) {
     for (name, version) in [("", 1), ("a\nb", 1), ("a", 0), ("a", u64::MAX)] {
         reports.push(step(&lease, name, version));
     }
-    for output in [json!({"children": []}), json!({"_x": 1}), json!("x".repeat(2 << 20))] {
-        reports.push(done(&lease, Some(output)));
-    }
     let trouble = |class: &str| Trouble { class: class.parse().ok(), ..Trouble::default() };
     reports.push(says(&lease, Said::Finish(Finish::Fail(trouble("retryable")))));
     let retry = Finish::Retry { trouble: trouble("fatal"), delay: None };
     reports.push(says(&lease, Said::Finish(retry)));
     reports.push(step(&lease, "good", 1));
     let answer = report(&b.engine, worker, &[&lease], reports).await;
-    let mut expected = vec!["invalid-fields"; 9];
-    expected[6] = "payload-too-large";
+    let mut expected = vec!["invalid-fields"; 6];
     expected.push("ok");
     assert_eq!(words(&answer), expected);
     assert_eq!(b.state(lease.task.id).await, State::Running);

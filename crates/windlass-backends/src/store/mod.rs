@@ -9,13 +9,14 @@ pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windlass_core::batch::{Batch, RUNNING_MAX};
 use windlass_core::checkpoint::{LOG_MAX, StepEntry, StepRecord, tail};
 use windlass_core::clock::{Now, Timestamp};
 use windlass_core::control::Changed;
 use windlass_core::event::{Event, EventData, EventName};
-use windlass_core::id::NodeId;
+use windlass_core::id::{NodeId, OWN_SLOTS, SLOTS};
 use windlass_core::json::Json;
 use windlass_core::lease::LeaseKey;
 use windlass_core::outcome::Failure;
@@ -289,6 +290,20 @@ pub(crate) fn change_node(
 pub(crate) fn node_event(name: EventName, node: NodeId, now: Timestamp) -> Event {
     let data = Json::trusted(format!(r#"{{"node":"{node}"}}"#));
     Event::of_place(name, now, None, EventData::Json(data))
+}
+
+/// The slot of one more node, by the (slot, remote) of those that have one.
+pub(crate) fn free_slot(taken: &[(u16, bool)], remote: bool) -> Result<u16> {
+    let most = usize::from(SLOTS - OWN_SLOTS);
+    if remote && taken.iter().filter(|(_, remote)| *remote).count() >= most {
+        let message = format!(
+            "{most} workers have joined already, and {OWN_SLOTS} of {SLOTS} slots are kept for other nodes; stop some, or ask with the worker_id of before"
+        );
+        return Err(Error::unavailable("join", message));
+    }
+    let taken: HashSet<u16> = taken.iter().map(|(slot, _)| *slot).collect();
+    let free = (0..SLOTS).find(|slot| !taken.contains(slot));
+    free.ok_or_else(|| Error::unavailable("join", format!("all {SLOTS} node slots are taken")))
 }
 
 /// The body of an event as users and brokers see it.

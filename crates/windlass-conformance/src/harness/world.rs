@@ -203,13 +203,17 @@ impl World {
     }
 
     pub async fn join(&self, node: NewNode) -> Node {
-        let joined = self.store().join(node, self.now()).await.expect("a node that joins");
-        Node {
+        self.try_join(node).await.expect("a node that joins")
+    }
+
+    pub async fn try_join(&self, node: NewNode) -> Result<Node> {
+        let joined = self.store().join(node, self.now()).await?;
+        Ok(Node {
             id: joined.node,
             slot: joined.slot,
             lease_until: joined.lease_until,
             claims: AtomicU64::new(0),
-        }
+        })
     }
 
     pub async fn renew(&self, renewal: Renewal) -> Renewed {

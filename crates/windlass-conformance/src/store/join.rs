@@ -6,7 +6,7 @@ use crate::harness::world::{LEASE, new_node, only};
 use crate::harness::{World, refused};
 use std::collections::BTreeSet;
 use windlass_core::error::Code;
-use windlass_core::id::SLOTS;
+use windlass_core::id::{OWN_SLOTS, SLOTS};
 use windlass_core::lease::Token;
 use windlass_core::state::State;
 use windlass_core::store::{Job, NewNode, Renewal, Stage};
@@ -69,6 +69,44 @@ pub async fn a_sole_owner_leaves_remote_workers_alone(w: World) {
     assert!(w.renew(remote.renewal(&[&claimed])).await.lost.is_empty());
     w.finish(&claimed).await;
     assert_eq!(w.state(claimed.task.id).await, State::Completed);
+}
+
+pub async fn a_sole_owner_spares_workers_nobody_could_hear(w: World) {
+    let old = w.node("old").await;
+    let (dead, lives) = (w.join(worker()).await, w.join(worker()).await);
+    let (lost, kept) = (w.running(&dead).await, w.running(&lives).await);
+    w.advance(LEASE - SECOND);
+    w.renew(lives.renewal(&[&kept])).await;
+    w.renew(old.renewal(&[])).await;
+    w.advance(2 * SECOND);
+    // The owner hears once more, and is away for longer than a lease.
+    w.renew(old.renewal(&[])).await;
+    w.advance(HOUR);
+    let new = w.join(NewNode { sole: true, ..new_node("new") }).await;
+    let info = w.node_info(&lives).await.expect("its row");
+    assert_eq!(info.lease_until, w.at().plus(LEASE));
+    let taken = only(w.ask(new.expired(10)).await);
+    assert_eq!(taken.task.id, lost.task.id, "it was dead before");
+    assert!(w.renew(lives.renewal(&[&kept])).await.lost.is_empty());
+    w.finish(&kept).await;
+    assert_eq!(w.state(kept.task.id).await, State::Completed);
+}
+
+pub async fn a_sole_owner_after_a_goodbye_spares_workers_too(w: World) {
+    let old = w.node("old").await;
+    let dead = w.join(worker()).await;
+    let lost = w.running(&dead).await;
+    w.advance(LEASE);
+    w.exhaust(Job::Nodes).await;
+    let lives = w.join(worker()).await;
+    let kept = w.running(&lives).await;
+    w.renew(Renewal { stage: Stage::Leaving, ..w.join(new_node("next")).await.renewal(&[]) }).await;
+    w.advance(HOUR);
+    let new = w.join(NewNode { sole: true, ..new_node("new") }).await;
+    let taken = only(w.ask(new.expired(10)).await);
+    assert_eq!(taken.task.id, lost.task.id, "it was announced as lost");
+    assert!(w.renew(lives.renewal(&[&kept])).await.lost.is_empty());
+    refused(w.try_ask(old.ready(1)).await, Code::LeaseLost);
 }
 
 pub async fn a_node_that_is_not_sole_voids_nothing(w: World) {
@@ -134,4 +172,48 @@ pub async fn a_node_that_said_goodbye_is_not_lost(w: World) {
     w.exhaust(Job::Nodes).await;
     assert_eq!(w.told("node.lost").await, 0);
     assert!(w.nodes().await.is_empty());
+}
+
+fn worker() -> NewNode {
+    NewNode { remote: true, ..new_node("worker") }
+}
+
+pub async fn dead_workers_keep_nobody_from_joining(w: World) {
+    let holder = w.join(worker()).await;
+    let held = w.running(&holder).await;
+    for _ in 1..SLOTS - OWN_SLOTS {
+        w.join(worker()).await;
+    }
+    for _ in 0..OWN_SLOTS {
+        w.node("node").await;
+    }
+    refused(w.try_join(new_node("one more")).await, Code::StoreUnavailable);
+    w.advance(LEASE);
+    let node = w.node("one more").await;
+    let told = usize::from(SLOTS);
+    assert_eq!(w.told("node.lost").await, told, "all are announced, also what stays");
+    let left: BTreeSet<_> = w.nodes().await.iter().map(|n| n.id).collect();
+    assert_eq!(left, BTreeSet::from([holder.id, node.id]), "what it held must be taken over");
+    assert_ne!(holder.slot, node.slot);
+    assert_eq!(only(w.ask(node.expired(10)).await).task.id, held.task.id);
+    w.exhaust(Job::Nodes).await;
+    assert_eq!(w.told("node.lost").await, told, "and once");
+}
+
+pub async fn living_workers_leave_room_for_nodes(w: World) {
+    for _ in 0..SLOTS - OWN_SLOTS {
+        w.join(worker()).await;
+    }
+    refused(w.try_join(worker()).await, Code::StoreUnavailable);
+    assert_eq!(w.nodes().await.len(), usize::from(SLOTS - OWN_SLOTS));
+    for _ in 0..OWN_SLOTS {
+        w.node("node").await;
+    }
+    refused(w.try_join(new_node("one more")).await, Code::StoreUnavailable);
+    assert_eq!(w.told("node.lost").await, 0);
+    // The sole owner knows that the others are gone.
+    w.join(NewNode { sole: true, ..new_node("sole") }).await;
+    assert_eq!(w.told("node.lost").await, usize::from(OWN_SLOTS));
+    w.advance(LEASE);
+    w.join(worker()).await;
 }

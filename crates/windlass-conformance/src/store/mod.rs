@@ -101,11 +101,15 @@ macro_rules! store_cases {
                 the_smallest_free_slot_is_given_again,
                 a_sole_owner_voids_the_leases_before_it,
                 a_sole_owner_leaves_remote_workers_alone,
+                a_sole_owner_spares_workers_nobody_could_hear,
+                a_sole_owner_after_a_goodbye_spares_workers_too,
                 a_node_that_is_not_sole_voids_nothing,
                 a_lost_node_is_announced_once,
                 a_lost_node_with_tasks_is_announced_once_and_recovered,
                 many_lost_nodes_are_announced_in_pieces,
                 a_node_that_said_goodbye_is_not_lost,
+                dead_workers_keep_nobody_from_joining,
+                living_workers_leave_room_for_nodes,
             }
             claim {
                 a_claim_gives_a_lease,
@@ -368,6 +372,7 @@ macro_rules! store_cases {
                 stats_count_what_is_there,
                 queues_count_what_they_hold,
                 queues_count_every_state_once,
+                ready_kinds_are_those_a_claim_would_find,
                 queues_with_nothing_but_a_dead_letter_or_a_setting_are_listed,
                 the_longest_wait_of_a_queue_is_told,
                 the_next_due_time_is_the_earliest,

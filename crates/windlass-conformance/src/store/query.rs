@@ -206,6 +206,30 @@ pub async fn queues_count_what_they_hold(w: World) {
     assert_eq!(w.store().queues().await.unwrap().len(), 2);
 }
 
+pub async fn ready_kinds_are_those_a_claim_would_find(w: World) {
+    let node = w.tireless("a").await;
+    let seen = async || {
+        let mut pairs = w.store().ready_kinds().await.unwrap();
+        pairs.sort();
+        pairs.into_iter().map(|(q, k)| format!("{q}/{k}")).collect::<Vec<_>>()
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(seen().await, none);
+    let later = w.task().kind("later").after(HOUR);
+    w.submit_all(vec![w.task(), w.task(), w.task().kind("b"), w.task().queue("q"), later]).await;
+    assert_eq!(seen().await, ["default/b", "default/work", "q/work"]);
+    w.change_queue("q", QueueChange::Pause).await;
+    assert_eq!(seen().await, ["default/b", "default/work"]);
+    assert_eq!(w.claim(&node, 2).await.len(), 2);
+    assert_eq!(seen().await, ["default/b"]);
+    w.claim(&node, 1).await;
+    assert_eq!(seen().await, none);
+    w.change_queue("q", QueueChange::Resume).await;
+    w.advance(2 * HOUR);
+    w.promote().await;
+    assert_eq!(seen().await, ["default/later", "q/work"]);
+}
+
 pub async fn queues_count_every_state_once(w: World) {
     let node = w.tireless("a").await;
     w.submit_all(vec![w.task(), w.task().kind("other"), w.task().after(HOUR)]).await;

@@ -14,6 +14,7 @@ mod server;
 
 mod faults;
 mod idle;
+mod outage;
 mod process;
 mod protocol;
 mod proxy;

@@ -24,7 +24,7 @@ use windlass_core::store::{
     Job, Joined, Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, Page, Query, QueueInfo, Reader,
     Renewal, Renewed, Setting, Stats, Store, Submit, Submitted, Upkept, Write, Written,
 };
-use windlass_core::task::Task;
+use windlass_core::task::{Kind, QueueName, Task};
 
 pub(crate) struct Metered {
     inner: Arc<dyn Store>,
@@ -125,6 +125,7 @@ calls! {
         dead_letters(query: Query, now: Timestamp) -> Page<DeadLetter>;
         events(after: Position, limit: usize) -> Vec<Event>;
         queues() -> Vec<QueueInfo>;
+        ready_kinds() -> Vec<(QueueName, Kind)>;
         nodes() -> Vec<NodeInfo>;
         next_due() -> Option<Timestamp>;
         audit(before: Option<i64>, limit: usize) -> Vec<AuditRow>;

@@ -1,17 +1,22 @@
-//! One look of the whole process for all polls that wait: which queues have work
+//! One look of the whole process for all polls that wait: which kinds have work
 //! that somebody else wrote, whether a dead node left something, and which waiting
 //! workers need their lease extended. While nobody waits, nothing is asked.
 
 use super::Workers;
 use crate::parts::{Parts, Phase};
 use std::sync::Arc;
+use std::time::Duration;
 use windlass_core::error::Result;
 use windlass_core::store::NodeInfo;
+
+/// Many changes at once are one reason to look.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs until the engine stops.
 pub(crate) async fn attend(parts: Arc<Parts>) {
     let workers = Workers { parts: parts.clone() };
     let every = parts.settings.poll.min(parts.settings.times().heartbeat());
+    let mut looked = None;
     loop {
         let idle = parts.remote.hub.is_empty();
         tokio::select! {
@@ -23,6 +28,14 @@ pub(crate) async fn attend(parts: Arc<Parts>) {
         if parts.remote.hub.is_empty() {
             continue;
         }
+        if let Some(at) = looked {
+            tokio::select! {
+                biased;
+                () = parts.reached(Phase::Stopped) => return,
+                () = parts.clock.sleep_until(at + LOOK_EVERY) => {}
+            }
+        }
+        looked = Some(parts.clock.uptime());
         if let Err(error) = workers.look().await {
             tracing::warn!(%error, "cannot look for work of waiting workers");
         }
@@ -33,11 +46,7 @@ impl Workers {
     async fn look(&self) -> Result<()> {
         let parts = &self.parts;
         let hub = &parts.remote.hub;
-        for queue in parts.store.queues().await? {
-            if queue.oldest_ready.is_some() && !queue.paused {
-                hub.offer(&queue.name);
-            }
-        }
+        hub.offer(&parts.store.ready_kinds().await?);
         let nodes = parts.store.nodes().await?;
         let now = parts.clock.now();
         if nodes.iter().any(|node| node.lease_until <= now && node.active > 0) {

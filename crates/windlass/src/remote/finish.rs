@@ -155,12 +155,14 @@ pub(super) fn step_record(parts: &Parts, step: Step) -> Result<StepRecord> {
     })
 }
 
-/// From a worker's words to an outcome. An output that is `None` here stays so.
+/// From a worker's words to an outcome. An output that cannot be kept is a failure.
 pub(super) fn outcome_of(parts: &Parts, given: &Given, finish: Finish) -> Result<Outcome> {
     Ok(match finish {
-        Finish::Done { output } => {
-            Outcome::Done { output: check_output(parts, "finish.output", output)? }
-        }
+        // The work is done, and nobody can give it again in a better form.
+        Finish::Done { output } => match check_output(parts, "finish.output", output) {
+            Ok(output) => Outcome::Done { output },
+            Err(refused) => Outcome::Error(Cause::new(Class::Output, refused.message())),
+        },
         Finish::Fail(trouble) => Outcome::Error(error_of(given, trouble, Class::Fatal)?),
         Finish::Retry { trouble, delay } => {
             check_duration("finish.delay", delay)?;

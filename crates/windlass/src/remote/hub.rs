@@ -24,8 +24,8 @@ pub(crate) struct Interest {
 }
 
 impl Interest {
-    fn takes(&self, queue: &QueueName, kind: Option<&Kind>) -> bool {
-        self.queues.contains(queue) && kind.is_none_or(|kind| self.kinds.contains(kind))
+    fn takes(&self, queue: &QueueName, kind: &Kind) -> bool {
+        self.queues.contains(queue) && self.kinds.contains(kind)
     }
 }
 
@@ -105,16 +105,17 @@ impl Hub {
             if left == 0 {
                 return;
             }
-            if poll.call.is_none() && poll.interest.takes(queue, Some(kind)) {
+            if poll.call.is_none() && poll.interest.takes(queue, kind) {
                 poll.call(Call::default());
                 left = left.saturating_sub(poll.max);
             }
         }
     }
 
-    /// Something of this queue is ready, nobody knows of which kind.
-    pub(crate) fn offer(&self, queue: &QueueName) {
-        self.call_one_of_each(Call::default(), |interest| interest.takes(queue, None));
+    /// Something of these kinds is ready in these queues.
+    pub(crate) fn offer(&self, ready: &[(QueueName, Kind)]) {
+        let takes = |i: &Interest| ready.iter().any(|(queue, kind)| i.takes(queue, kind));
+        self.call_one_of_each(Call::default(), takes);
     }
 
     /// A dead node left something.
@@ -135,7 +136,7 @@ impl Hub {
         let mut polls = self.polls.lock();
         let mut asked: Vec<Arc<Interest>> = vec![];
         for poll in polls.waiting.values_mut() {
-            if !fits(&poll.interest) || asked.contains(&poll.interest) {
+            if asked.contains(&poll.interest) || !fits(&poll.interest) {
                 continue;
             }
             asked.push(poll.interest.clone());
@@ -242,7 +243,9 @@ mod tests {
         assert_eq!(called(&hub), [1, 2]);
         hub.wake(&QueueName::trusted("other"), &kind, 3);
         assert_eq!(called(&hub), [1, 2]);
-        hub.offer(&queue);
+        hub.offer(&[(queue.clone(), Kind::trusted("nobody's"))]);
+        assert_eq!(called(&hub), [1, 2]);
+        hub.offer(&[(queue.clone(), kind), (queue, Kind::trusted("b"))]);
         assert_eq!(called(&hub), [0, 1, 2], "one of each interest");
     }
 

@@ -158,10 +158,11 @@ impl Workers {
             Said::Progress(_) if lost.contains(&key.task) => Fate::Known(Err(not_held(&key))),
             Said::Progress(progress) => self.progressed(key, progress, entries),
             Said::Finish(Finish::Done { output: None }) => Fate::Merged(key),
-            Said::Finish(finish) => match self.finish(key, finish, entries).await {
-                Ok(place) => Fate::Written(place),
-                Err(error) => Fate::Known(Err(error)),
-            },
+            Said::Finish(finish) => {
+                let of = |given: &Given| outcome_of(&self.parts, given, finish);
+                let place = self.finish(key, of, entries).await;
+                place.map_or_else(|error| Fate::Known(Err(error)), Fate::Written)
+            }
         }
     }
 
@@ -185,9 +186,14 @@ impl Workers {
     }
 
     /// The place of the write that ends the attempt.
-    async fn finish(&self, key: LeaseKey, finish: Finish, to: &mut Vec<Entry>) -> Result<usize> {
+    async fn finish(
+        &self,
+        key: LeaseKey,
+        outcome: impl FnOnce(&Given) -> Result<Outcome>,
+        to: &mut Vec<Entry>,
+    ) -> Result<usize> {
         let mut given = self.load(key).await?;
-        let outcome = outcome_of(&self.parts, &given, finish)?;
+        let outcome = outcome(&given)?;
         // A write of its own, so that a repeated finish is the same write again.
         if let Some(progress) = given.last_progress(self.parts.clock.uptime()) {
             to.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
@@ -196,14 +202,21 @@ impl Workers {
         Ok(to.len() - 1)
     }
 
-    /// Ends an attempt whose result is what its steps gave.
+    /// Ends an attempt whose result is what its steps gave, however large.
     async fn finish_merged(&self, key: LeaseKey, to: &mut Vec<Entry>) -> Result<Fate> {
-        let checkpoint = self.parts.store.checkpoint(key.task).await?;
-        let context = checkpoint.map(|c| c.context()).transpose()?;
-        let output = context.map(|context| Json::of(&context)).transpose()?;
-        let output = output.unwrap_or_else(|| Json::trusted("null"));
-        let place = self.finish(key, Finish::Done { output: Some(output) }, to).await;
+        let output = Some(self.merged(key).await?);
+        let place = self.finish(key, |_| Ok(Outcome::Done { output }), to).await;
         Ok(place.map_or_else(|error| Fate::Known(Err(error)), Fate::Later))
+    }
+
+    async fn merged(&self, key: LeaseKey) -> Result<Json> {
+        let store = &self.parts.store;
+        if let Some(checkpoint) = store.checkpoint(key.task).await? {
+            return Json::of(&checkpoint.context()?);
+        }
+        // Said before, perhaps: the steps went with the task's end, into its result.
+        let task = store.task(key.task).await?.filter(|t| t.standing.token == key.token);
+        Ok(task.and_then(|t| t.standing.result).unwrap_or_else(|| Json::trusted("null")))
     }
 
     /// What is known of a lease; read when another process gave it. One that has

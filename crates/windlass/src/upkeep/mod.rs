@@ -88,7 +88,8 @@ async fn in_pieces(parts: &Parts, job: Job) -> Result<usize> {
         done += upkept.done;
         if !upkept.ready.is_empty() {
             parts.bell.ring(Wake::Work);
-            upkept.ready.iter().for_each(|queue| parts.remote.hub.offer(queue));
+            // Of which kinds they are is found by one look.
+            parts.remote.hub.look();
         }
         if !upkept.more {
             break;

@@ -4,7 +4,7 @@
 
 use super::{Held, Inner};
 use crate::store::attempt_of;
-use crate::store::{check_claim, no_such, node_event};
+use crate::store::{check_claim, free_slot, no_such, node_event};
 use std::collections::{HashMap, HashSet};
 use windlass_core::checkpoint::Checkpoint;
 use windlass_core::clock::Timestamp;
@@ -21,8 +21,14 @@ use windlass_core::{Error, Result};
 
 impl Inner {
     pub(super) fn join(&mut self, new: NewNode, now: Timestamp) -> Result<Joined> {
+        let (slot, crowded) = self.seat(&new, now)?;
         if new.sole {
-            self.nodes.values_mut().filter(|n| !n.remote).for_each(|n| n.lease_until = now);
+            let own = self.nodes.values_mut().filter(|n| !n.remote);
+            own.for_each(|n| n.lease_until = n.lease_until.min(now));
+            self.spare_workers(now.plus(new.lease));
+        }
+        if crowded {
+            self.forget_lost(SLOTS.into(), now, now);
         }
         if let Some(before) = new.instead_of {
             for row in self.tasks.values_mut() {
@@ -31,10 +37,6 @@ impl Inner {
                 }
             }
         }
-        let taken: HashSet<u16> = self.nodes.values().map(|n| n.slot).collect();
-        let slot = (0..SLOTS).find(|slot| !taken.contains(slot)).ok_or_else(|| {
-            Error::unavailable("join", format!("all {SLOTS} node slots are taken"))
-        })?;
         let key = IdMint::new(slot).next_key(now).max(self.newest_node + 1);
         self.newest_node = key;
         let node = NodeId::from_key(key);
@@ -60,6 +62,36 @@ impl Inner {
         );
         self.publish(vec![node_event(EventName::NodeJoined, node, now)]);
         Ok(Joined { node, slot, lease_until })
+    }
+
+    /// A slot, and whether nodes that are gone must be forgotten for it.
+    fn seat(&self, new: &NewNode, now: Timestamp) -> Result<(u16, bool)> {
+        let slots = |stays: &dyn Fn(&NodeInfo) -> bool| -> Vec<(u16, bool)> {
+            self.nodes.values().filter(|n| stays(n)).map(|n| (n.slot, n.remote)).collect()
+        };
+        if let Ok(slot) = free_slot(&slots(&|_| true), new.remote) {
+            return Ok((slot, false));
+        }
+        let lives = |n: &NodeInfo| n.lease_until > now && (n.remote || !new.sole);
+        let stays = |n: &NodeInfo| lives(n) || self.holds_any(n.id);
+        free_slot(&slots(&stays), new.remote).map(|slot| (slot, true))
+    }
+
+    /// Nobody could take the heartbeats of workers that lived when anybody was last
+    /// heard of.
+    fn spare_workers(&mut self, until: Timestamp) {
+        let heard = self.nodes.values().map(|n| n.heartbeat_at).max();
+        let lost = &self.announced_lost;
+        let lived =
+            |n: &&mut NodeInfo| n.remote && Some(n.lease_until) > heard && !lost.contains(&n.id);
+        self.nodes
+            .values_mut()
+            .filter(lived)
+            .for_each(|n| n.lease_until = n.lease_until.max(until));
+    }
+
+    pub(super) fn holds_any(&self, node: NodeId) -> bool {
+        self.leased.iter().any(|id| self.tasks[id].task.standing.node == Some(node))
     }
 
     fn check_live(&self, node: NodeId, now: Timestamp) -> Result<()> {
@@ -238,8 +270,7 @@ impl Inner {
     }
 
     fn extend(&mut self, renewal: &Renewal, renewed: &mut Renewed, now: Timestamp) -> Result<()> {
-        let active =
-            self.leased.iter().any(|id| self.tasks[id].task.standing.node == Some(renewal.node));
+        let active = self.holds_any(renewal.node);
         let node =
             self.nodes.get_mut(&renewal.node).ok_or_else(|| no_such("node", renewal.node))?;
         crate::store::renew_node(node, renewal, renewed, now);

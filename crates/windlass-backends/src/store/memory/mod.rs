@@ -35,7 +35,7 @@ use windlass_core::store::{
     Migrated, NewNode, NodeInfo, OutboxOp, OutboxRow, OutboxRule, PIECES_MAX, Renewal, Renewed,
     Setting, Store, Submit, Submitted, Upkept, Write, Written,
 };
-use windlass_core::task::{QueueName, Task};
+use windlass_core::task::{Kind, QueueName, Task};
 
 /// The store.
 #[derive(Debug, Default)]
@@ -96,6 +96,8 @@ struct Inner {
     guards: Guards,
     tasks: BTreeMap<TaskId, Row>,
     ready: BTreeSet<ReadyKey>,
+    /// How many of each kind are ready in a queue.
+    ready_kinds: BTreeMap<(QueueName, Kind), usize>,
     due: BTreeSet<(Timestamp, TaskId)>,
     leased: BTreeSet<TaskId>,
     children: BTreeMap<TaskId, BTreeMap<String, TaskId>>,

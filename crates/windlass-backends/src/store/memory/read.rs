@@ -21,7 +21,7 @@ use windlass_core::store::{
     Attempt, AttemptEnd, AuditRow, Batches, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page, Query,
     QueueInfo, Reader, Stats,
 };
-use windlass_core::task::{QueueName, Task};
+use windlass_core::task::{Kind, QueueName, Task};
 
 impl Reader for MemoryStore {
     fn task(&self, id: TaskId) -> BoxFuture<'_, Result<Option<Task>>> {
@@ -65,6 +65,14 @@ impl Reader for MemoryStore {
 
     fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>> {
         self.with(|inner| Ok(inner.queue_infos()))
+    }
+
+    fn ready_kinds(&self) -> BoxFuture<'_, Result<Vec<(QueueName, Kind)>>> {
+        self.with(|inner| {
+            let paused = |queue| inner.queues.get(queue).is_some_and(|q| q.paused);
+            let ready = inner.ready_kinds.keys().filter(|(queue, _)| !paused(queue));
+            Ok(ready.cloned().collect())
+        })
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>> {

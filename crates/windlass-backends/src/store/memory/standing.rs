@@ -3,6 +3,7 @@
 //! record, an operator, a job) ends here; nothing here decides.
 
 use super::Inner;
+use std::collections::btree_map::Entry;
 use windlass_core::children::Totals;
 use windlass_core::clock::Timestamp;
 use windlass_core::event::Position;
@@ -11,7 +12,7 @@ use windlass_core::outcome::{Failure, WaitingOn};
 use windlass_core::standing::{Events, Place, Standing};
 use windlass_core::state::State;
 use windlass_core::store::{Attempt, AttemptEnd, DeadLetter, OutboxTopic};
-use windlass_core::task::Task;
+use windlass_core::task::{Kind, QueueName, Task};
 
 impl Inner {
     /// Puts a task's new standing in place and keeps everything beside it true.
@@ -120,7 +121,12 @@ impl Inner {
     pub(super) fn enter(&mut self, place: Place, task: &Task) {
         match place {
             Place::Nowhere => {}
-            Place::Ready => drop(self.ready.insert((task.queue.clone(), -task.priority, task.id))),
+            Place::Ready => {
+                if self.ready.insert((task.queue.clone(), -task.priority, task.id)) {
+                    let pair = (task.queue.clone(), task.kind.clone());
+                    *self.ready_kinds.entry(pair).or_default() += 1;
+                }
+            }
             Place::Due(at) => drop(self.due.insert((at, task.id))),
             Place::Leased => drop(self.leased.insert(task.id)),
         }
@@ -129,9 +135,22 @@ impl Inner {
     pub(super) fn leave(&mut self, place: Place, task: &Task) {
         match place {
             Place::Nowhere => {}
-            Place::Ready => drop(self.ready.remove(&(task.queue.clone(), -task.priority, task.id))),
+            Place::Ready => {
+                if self.ready.remove(&(task.queue.clone(), -task.priority, task.id)) {
+                    self.leave_kind((task.queue.clone(), task.kind.clone()));
+                }
+            }
             Place::Due(at) => drop(self.due.remove(&(at, task.id))),
             Place::Leased => drop(self.leased.remove(&task.id)),
+        }
+    }
+
+    fn leave_kind(&mut self, pair: (QueueName, Kind)) {
+        if let Entry::Occupied(mut ready) = self.ready_kinds.entry(pair) {
+            *ready.get_mut() -= 1;
+            if *ready.get() == 0 {
+                ready.remove();
+            }
         }
     }
 

@@ -227,6 +227,17 @@ impl Inner {
     }
 
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Upkept {
+        self.forget_lost(limit, now, now.minus(NODE_KEPT))
+    }
+
+    /// Announces nodes that are lost; those without tasks whose lease ended up to
+    /// `before` are forgotten.
+    pub(super) fn forget_lost(
+        &mut self,
+        limit: usize,
+        now: Timestamp,
+        before: Timestamp,
+    ) -> Upkept {
         let silent = |n: &&NodeInfo| !self.announced_lost.contains(&n.id);
         let more =
             self.nodes.values().filter(|n| n.lease_until <= now).filter(silent).count() > limit;
@@ -239,13 +250,13 @@ impl Inner {
         let mut out = vec![];
         let mut done = 0;
         for (id, until) in lost {
-            if done < limit && self.announced_lost.insert(id) {
+            if out.len() < limit && self.announced_lost.insert(id) {
                 out.push(node_event(EventName::NodeLost, id, now));
                 done += 1;
             }
-            let holds = self.leased.iter().any(|t| self.tasks[t].task.standing.node == Some(id));
+            let holds = self.holds_any(id);
             let announced = self.announced_lost.contains(&id);
-            if announced && !holds && until.plus(NODE_KEPT) <= now {
+            if announced && !holds && until <= before {
                 self.nodes.remove(&id);
                 self.announced_lost.remove(&id);
                 done += 1;

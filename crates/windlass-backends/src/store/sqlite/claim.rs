@@ -11,7 +11,8 @@ use super::rows::{
 use super::statements::Hot;
 use super::tx::Tx;
 use crate::store::{
-    QueueRules, attempt_of, check_claim, clears_checkpoint, node_event, renew_node, storable,
+    QueueRules, attempt_of, check_claim, clears_checkpoint, free_slot, node_event, renew_node,
+    storable,
 };
 use rusqlite::{OptionalExtension, params};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -46,11 +47,18 @@ struct Source {
 
 impl Tx<'_, '_> {
     pub(super) fn join(&mut self, new: &NewNode, now: Timestamp) -> Result<Joined> {
-        let slot = self.free_slot()?;
+        let (slot, crowded) = self.seat(new, now)?;
         if new.sole {
             let text =
                 "UPDATE windlass_node SET lease_until = min(lease_until, ?1) WHERE NOT remote";
             self.run("join", text, params![now.as_micros()])?;
+            let text = "UPDATE windlass_node SET lease_until = max(lease_until, ?1)
+                        WHERE remote AND NOT announced
+                          AND lease_until > (SELECT max(heartbeat_at) FROM windlass_node)";
+            self.run("join", text, params![now.plus(new.lease).as_micros()])?;
+        }
+        if crowded {
+            self.forget_lost(SLOTS.into(), now, now)?;
         }
         if let Some(before) = new.instead_of {
             let text = "UPDATE windlass_lease SET in_step = 0 WHERE node = ?1";
@@ -83,15 +91,23 @@ impl Tx<'_, '_> {
         Ok(Joined { node, slot, lease_until })
     }
 
-    fn free_slot(&self) -> Result<u16> {
-        let mut statement =
-            self.conn.prepare_cached("SELECT slot FROM windlass_node").map_err(sql("join"))?;
-        let taken: HashSet<u16> = statement
-            .query_map([], |r| r.get(0))
-            .and_then(|rows| rows.collect())
-            .map_err(sql("join"))?;
-        let free = (0..SLOTS).find(|slot| !taken.contains(slot));
-        free.ok_or_else(|| Error::unavailable("join", format!("all {SLOTS} node slots are taken")))
+    /// A slot, and whether nodes that are gone must be forgotten for it.
+    fn seat(&self, new: &NewNode, now: Timestamp) -> Result<(u16, bool)> {
+        let all = "SELECT slot, remote FROM windlass_node";
+        if let Ok(slot) = free_slot(&self.slots(all, [])?, new.remote) {
+            return Ok((slot, false));
+        }
+        let stay = "SELECT slot, remote FROM windlass_node
+                    WHERE (lease_until > ?1 AND NOT (?2 AND NOT remote))
+                       OR id IN (SELECT node FROM windlass_lease)";
+        let stay = self.slots(stay, params![now.as_micros(), new.sole])?;
+        free_slot(&stay, new.remote).map(|slot| (slot, true))
+    }
+
+    fn slots(&self, text: &str, params: impl rusqlite::Params) -> Result<Vec<(u16, bool)>> {
+        let mut statement = self.conn.prepare_cached(text).map_err(sql("join"))?;
+        let rows = statement.query_map(params, |r| Ok((r.get(0)?, r.get(1)?)));
+        rows.and_then(|rows| rows.collect()).map_err(sql("join"))
     }
 
     /// The node's row, if its lease has not ended.

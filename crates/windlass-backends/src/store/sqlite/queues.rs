@@ -10,7 +10,7 @@ use windlass_core::Result;
 use windlass_core::clock::Timestamp;
 use windlass_core::state::State;
 use windlass_core::store::QueueInfo;
-use windlass_core::task::QueueName;
+use windlass_core::task::{Kind, QueueName};
 
 const OP: &str = "queues";
 
@@ -50,6 +50,19 @@ pub(super) fn queues(conn: &Connection) -> Result<Vec<QueueInfo>> {
     let mut infos: Vec<_> = infos.into_values().collect();
     infos.iter_mut().for_each(|info| info.states.retain(|_, n| *n > 0));
     Ok(infos)
+}
+
+/// Lanes in which something is ready: one look at an index for each.
+pub(super) fn ready_kinds(conn: &Connection) -> Result<Vec<(QueueName, Kind)>> {
+    let text = "SELECT l.queue, l.kind FROM windlass_lane l
+                WHERE EXISTS (SELECT 1 FROM windlass_ready r WHERE r.lane = l.id)
+                  AND l.queue NOT IN (SELECT name FROM windlass_queue WHERE paused)";
+    let named = |r: &Row<'_>| {
+        Ok((QueueName::trusted(r.get::<_, String>(0)?), Kind::trusted(r.get::<_, String>(1)?)))
+    };
+    let mut statement = conn.prepare_cached(text).map_err(sql(OP))?;
+    let rows = statement.query_map([], named).map_err(sql(OP))?;
+    rows.collect::<rusqlite::Result<_>>().map_err(sql(OP))
 }
 
 /// A number of tasks of one lane. The state means something only where the

@@ -9,7 +9,7 @@ use super::batches::{batch, batches};
 use super::claim::checkpoint;
 use super::error::sql;
 use super::pack::unpack;
-use super::queues::queues;
+use super::queues::{queues, ready_kinds};
 use super::rows::{Lanes, Logs, NODE, WHOLE, node_from, one_task, steps_of, whole_task};
 use super::standing::totals;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
@@ -31,7 +31,7 @@ use windlass_core::store::{
     Actor, Attempt, AttemptEnd, AuditRow, Batches, BoxFuture, DeadLetter, NodeInfo, PAGE_MAX, Page,
     Query, QueueInfo, Reader, Stats,
 };
-use windlass_core::task::Task;
+use windlass_core::task::{Kind, QueueName, Task};
 use windlass_core::{Error, Result};
 
 /// Rows one page may look at before it gives what it has.
@@ -83,6 +83,10 @@ impl Reader for SqliteStore {
 
     fn queues(&self) -> BoxFuture<'_, Result<Vec<QueueInfo>>> {
         self.read(move |conn, _| queues(conn))
+    }
+
+    fn ready_kinds(&self) -> BoxFuture<'_, Result<Vec<(QueueName, Kind)>>> {
+        self.read(move |conn, _| ready_kinds(conn))
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeInfo>>> {

@@ -271,6 +271,17 @@ impl Tx<'_, '_> {
     }
 
     fn forget_nodes(&mut self, limit: usize, now: Timestamp) -> Result<Upkept> {
+        self.forget_lost(limit, now, now.minus(NODE_KEPT))
+    }
+
+    /// Announces nodes that are lost; those without tasks whose lease ended up to
+    /// `before` are forgotten.
+    pub(super) fn forget_lost(
+        &mut self,
+        limit: usize,
+        now: Timestamp,
+        before: Timestamp,
+    ) -> Result<Upkept> {
         let text = "SELECT id FROM windlass_node WHERE lease_until <= ?1 AND NOT announced ORDER BY id LIMIT ?2";
         let lost = self.ids(text, params![now.as_micros(), limit + 1])?;
         let more = lost.len() > limit;
@@ -286,7 +297,7 @@ impl Tx<'_, '_> {
         }
         let text = "DELETE FROM windlass_node WHERE lease_until <= ?1 AND announced
                     AND id NOT IN (SELECT node FROM windlass_lease)";
-        done += self.run("nodes", text, params![now.minus(NODE_KEPT).as_micros()])?;
+        done += self.run("nodes", text, params![before.as_micros()])?;
         Ok(Upkept { done, more, ready: vec![] })
     }
 }
