@@ -170,3 +170,21 @@ async fn no_body_is_too_much() {
     let answer = post(&home, "/v1/tasks", of_size(1000)).await;
     assert_eq!(answer.status(), 201, "it still works");
 }
+
+/// Eight million empty reports are 16 MiB as a message of gRPC, and would be more than
+/// a gigabyte of reports.
+#[tokio::test]
+async fn no_message_is_too_much() {
+    let home = Home::new("");
+    let server = home.ready().await;
+    let mut message = [0x5a, 0].repeat((BODY_MAX - 5) / 2);
+    let length = u32::try_from(message.len()).expect("a length").to_be_bytes();
+    message.splice(0..0, [&[0][..], &length].concat());
+    let scale = Scale::new(&server);
+    let request = home.client.post(home.url("/windlass.worker.v1.Worker/Report"));
+    let request = request.header("content-type", "application/grpc").header("te", "trailers");
+    let answer = request.body(message).send().await.expect("an answer");
+    let said = answer.headers().get("grpc-message").expect("words").to_str().expect("text");
+    assert!(said.starts_with("/reports:%20more"), "{said}");
+    scale.holds("eight million reports");
+}

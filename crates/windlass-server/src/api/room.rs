@@ -41,6 +41,19 @@ impl Room {
         Room { of, taken: None }
     }
 
+    /// More if there is some, without waiting.
+    pub(super) fn more_now(&mut self, bytes: usize) -> Answer<()> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.add(self.of.try_acquire_many(bytes).ok())
+    }
+
+    /// Gives back all but so many bytes.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        if let Some(taken) = &mut self.taken {
+            drop(taken.split(taken.num_permits().saturating_sub(bytes)));
+        }
+    }
+
     pub(super) async fn more(&mut self, bytes: usize) -> Answer<()> {
         // No piece of a body is nearly as large.
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -51,6 +64,10 @@ impl Room {
                 waited.ok().and_then(Result::ok)
             }
         };
+        self.add(found)
+    }
+
+    fn add(&mut self, found: Option<SemaphorePermit<'static>>) -> Answer<()> {
         match (found, &mut self.taken) {
             (Some(found), Some(taken)) => taken.merge(found),
             (Some(found), none) => *none = Some(found),
