@@ -41,6 +41,7 @@ on_both!(
     an_output_that_cannot_be_kept_ends_the_task,
     what_the_steps_gave_is_kept_however_large,
     progress_is_written_twice_a_second_and_never_lost,
+    nobody_speaks_for_the_task_of_another,
     a_leaving_worker_leaves_nothing,
     a_suspect_runs_alone_and_is_poisoned_at_last,
     bad_words_are_refused_one_by_one,
@@ -476,6 +477,32 @@ async fn progress_is_written_twice_a_second_and_never_lost(on: On) {
     assert_eq!(seen().await, Some(3), "with the heartbeat");
     report(&b.engine, worker, &[&lease], vec![at(4), done(&lease, Some(json!(1)))]).await;
     assert_eq!((seen().await, b.state(id).await), (Some(4), State::Completed));
+}
+
+async fn nobody_speaks_for_the_task_of_another(on: On) {
+    let b = bench(on).await;
+    let (owner, other) = (join(&b.engine).await, join(&b.engine).await);
+    let id = submit(&b).await;
+    let lease = one(&b.engine, owner).await;
+    submit(&b).await;
+    let own = one(&b.engine, other).await;
+    let at = |done| {
+        let progress = Progress { done, total: 9, note: None, data: None };
+        says(&lease, Said::Progress(progress))
+    };
+    report(&b.engine, owner, &[&lease], vec![at(1), at(2)]).await;
+    report(&b.engine, other, &[&own], vec![]).await;
+    // Renewed just now: with an end, this report is no heartbeat.
+    let said = vec![at(7), done(&lease, Some(json!("foreign"))), done(&own, Some(json!(1)))];
+    let answer = report(&b.engine, other, &[&own, &lease], said).await;
+    assert_eq!(words(&answer), ["lease-lost", "lease-lost", "ok"]);
+    report(&b.engine, other, &[&lease], vec![]).await;
+    // What waits to be written about it is still known.
+    b.advance(secs(1));
+    report(&b.engine, owner, &[&lease], vec![]).await;
+    assert_eq!(b.task(id).await.standing.progress.map(|p| p.done), Some(2));
+    let answer = report(&b.engine, owner, &[&lease], vec![done(&lease, Some(json!(1)))]).await;
+    assert_eq!(words(&answer), ["ok"]);
 }
 
 async fn a_leaving_worker_leaves_nothing(on: On) {
