@@ -9,6 +9,7 @@ mod shared;
 
 use serde_json::{Value, json};
 use shared::{Bench, HOUR, On, failure, on_both, secs};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use windlass::core::checkpoint::StepOutcome;
 use windlass::core::lease::Token;
@@ -46,6 +47,8 @@ on_both!(
     a_suspect_runs_alone_and_is_poisoned_at_last,
     bad_words_are_refused_one_by_one,
     a_kind_is_served_while_its_worker_lives,
+    large_tasks_come_in_several_answers,
+    small_tasks_come_in_one_answer,
     attempts_are_counted_on_the_row,
 );
 
@@ -600,6 +603,36 @@ async fn bad_words_are_refused_one_by_one(on: On) {
         ReportRequest { held: vec![(lease.task.id, lease.token); 10_001], ..Default::default() };
     let refused = b.engine.workers().report(worker, many).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
+async fn large_tasks_come_in_several_answers(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    for _ in 0..100 {
+        b.engine.submit_named("far", &json!("x".repeat(512 << 10))).await.unwrap();
+    }
+    let mut all = BTreeSet::new();
+    let mut answers = 0;
+    while all.len() < 100 {
+        let request = LeaseRequest { max: 1000, ..wish(Some(worker)) };
+        let leases = b.engine.workers().lease(request).await.unwrap().leases;
+        assert!(!leases.is_empty() && leases.len() <= 50, "{} in one answer", leases.len());
+        all.extend(leases.iter().map(|lease| lease.task.id));
+        answers += 1;
+    }
+    assert!(answers >= 2, "all in one answer");
+}
+
+async fn small_tasks_come_in_one_answer(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    for _ in 0..120 {
+        submit(&b).await;
+    }
+    let request = LeaseRequest { max: 110, ..wish(Some(worker)) };
+    let leases = b.engine.workers().lease(request.clone()).await.unwrap().leases;
+    assert_eq!(leases.len(), 110);
+    assert_eq!(b.engine.workers().lease(request).await.unwrap().leases.len(), 10);
 }
 
 async fn a_kind_is_served_while_its_worker_lives(on: On) {
