@@ -22,6 +22,7 @@ use windlass::{
     Engine, ErrorKind, Json, Kind, KindOptions, NodeChange, NodeId, Progress, QueueName, State,
     TaskId,
 };
+use windlass_conformance::faults::{Call, Fault, FaultyStore};
 
 const DAYS: Duration = Duration::from_secs(1000 * 3600);
 
@@ -49,6 +50,8 @@ on_both!(
     a_kind_is_served_while_its_worker_lives,
     large_tasks_come_in_several_answers,
     small_tasks_come_in_one_answer,
+    what_was_claimed_before_a_claim_failed_is_given,
+    a_suspect_whose_begin_is_not_written_is_left_out,
     attempts_are_counted_on_the_row,
 );
 
@@ -564,6 +567,49 @@ async fn a_suspect_runs_alone_and_is_poisoned_at_last(on: On) {
     assert_eq!((task.state(), failure(&task).reason), (State::Failed, Some(Reason::Poisoned)));
     assert_eq!(leases.len(), 1, "the other one goes on");
     assert_eq!(node(&b, last).await.unwrap().stage, Stage::Serving);
+}
+
+async fn what_was_claimed_before_a_claim_failed_is_given(on: On) {
+    let b = bench(on).await;
+    let dead = join(&b.engine).await;
+    let id = submit(&b).await;
+    one(&b.engine, dead).await;
+    pass(&b, 25).await;
+    let store = FaultyStore::new(b.store.clone());
+    let other = b.beside_on(store.clone()).await;
+    // What the dead left, then what is ready.
+    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
+    let (_, leases) = join_or_lease(&other).await;
+    assert_eq!(store.count(Call::Claim, Fault::Before), 1, "the second claim failed");
+    assert_eq!(leases.iter().map(|lease| lease.task.id).collect::<Vec<_>>(), [id]);
+    // With nothing in hand the failure is told.
+    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
+    let refused = other.workers().lease(wish(None)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+}
+
+async fn a_suspect_whose_begin_is_not_written_is_left_out(on: On) {
+    let b = bench(on).await;
+    let id = submit(&b).await;
+    for _ in 0..2 {
+        let (_, leases) = join_or_lease(&b.engine).await;
+        assert_eq!(leases.len(), 1);
+        pass(&b, 25).await;
+    }
+    let store = FaultyStore::new(b.store.clone());
+    let other = b.beside_on(store.clone()).await;
+    // It is put off until the worker is old enough.
+    let worker = join(&other).await;
+    b.advance(HOUR);
+    b.until_queued(id).await;
+    store.script_for(Call::Record, [Fault::Before]);
+    none(&other, worker).await;
+    assert_eq!(store.count(Call::Record, Fault::Before), 1, "its begin was not written");
+    pass(&b, 9).await;
+    report(&other, worker, &[], vec![]).await;
+    assert_eq!(b.state(id).await, State::Queued, "it went back");
+    let lease = one(&other, worker).await;
+    assert_eq!((lease.task.id, lease.alone), (id, true));
 }
 
 async fn bad_words_are_refused_one_by_one(on: On) {
