@@ -9,6 +9,7 @@ mod shared;
 
 use serde_json::{Value, json};
 use shared::{Bench, HOUR, On, failure, on_both, secs};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use windlass::core::checkpoint::StepOutcome;
 use windlass::core::lease::Token;
@@ -21,6 +22,7 @@ use windlass::{
     Engine, ErrorKind, Json, Kind, KindOptions, NodeChange, NodeId, Progress, QueueName, State,
     TaskId,
 };
+use windlass_conformance::faults::{Call, Fault, FaultyStore};
 
 const DAYS: Duration = Duration::from_secs(1000 * 3600);
 
@@ -41,10 +43,15 @@ on_both!(
     an_output_that_cannot_be_kept_ends_the_task,
     what_the_steps_gave_is_kept_however_large,
     progress_is_written_twice_a_second_and_never_lost,
+    nobody_speaks_for_the_task_of_another,
     a_leaving_worker_leaves_nothing,
     a_suspect_runs_alone_and_is_poisoned_at_last,
     bad_words_are_refused_one_by_one,
     a_kind_is_served_while_its_worker_lives,
+    large_tasks_come_in_several_answers,
+    small_tasks_come_in_one_answer,
+    what_was_claimed_before_a_claim_failed_is_given,
+    a_suspect_whose_begin_is_not_written_is_left_out,
     attempts_are_counted_on_the_row,
 );
 
@@ -478,6 +485,32 @@ async fn progress_is_written_twice_a_second_and_never_lost(on: On) {
     assert_eq!((seen().await, b.state(id).await), (Some(4), State::Completed));
 }
 
+async fn nobody_speaks_for_the_task_of_another(on: On) {
+    let b = bench(on).await;
+    let (owner, other) = (join(&b.engine).await, join(&b.engine).await);
+    let id = submit(&b).await;
+    let lease = one(&b.engine, owner).await;
+    submit(&b).await;
+    let own = one(&b.engine, other).await;
+    let at = |done| {
+        let progress = Progress { done, total: 9, note: None, data: None };
+        says(&lease, Said::Progress(progress))
+    };
+    report(&b.engine, owner, &[&lease], vec![at(1), at(2)]).await;
+    report(&b.engine, other, &[&own], vec![]).await;
+    // Renewed just now: with an end, this report is no heartbeat.
+    let said = vec![at(7), done(&lease, Some(json!("foreign"))), done(&own, Some(json!(1)))];
+    let answer = report(&b.engine, other, &[&own, &lease], said).await;
+    assert_eq!(words(&answer), ["lease-lost", "lease-lost", "ok"]);
+    report(&b.engine, other, &[&lease], vec![]).await;
+    // What waits to be written about it is still known.
+    b.advance(secs(1));
+    report(&b.engine, owner, &[&lease], vec![]).await;
+    assert_eq!(b.task(id).await.standing.progress.map(|p| p.done), Some(2));
+    let answer = report(&b.engine, owner, &[&lease], vec![done(&lease, Some(json!(1)))]).await;
+    assert_eq!(words(&answer), ["ok"]);
+}
+
 async fn a_leaving_worker_leaves_nothing(on: On) {
     let b = bench(on).await;
     let worker = join(&b.engine).await;
@@ -536,6 +569,49 @@ async fn a_suspect_runs_alone_and_is_poisoned_at_last(on: On) {
     assert_eq!(node(&b, last).await.unwrap().stage, Stage::Serving);
 }
 
+async fn what_was_claimed_before_a_claim_failed_is_given(on: On) {
+    let b = bench(on).await;
+    let dead = join(&b.engine).await;
+    let id = submit(&b).await;
+    one(&b.engine, dead).await;
+    pass(&b, 25).await;
+    let store = FaultyStore::new(b.store.clone());
+    let other = b.beside_on(store.clone()).await;
+    // What the dead left, then what is ready.
+    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
+    let (_, leases) = join_or_lease(&other).await;
+    assert_eq!(store.count(Call::Claim, Fault::Before), 1, "the second claim failed");
+    assert_eq!(leases.iter().map(|lease| lease.task.id).collect::<Vec<_>>(), [id]);
+    // With nothing in hand the failure is told.
+    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
+    let refused = other.workers().lease(wish(None)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+}
+
+async fn a_suspect_whose_begin_is_not_written_is_left_out(on: On) {
+    let b = bench(on).await;
+    let id = submit(&b).await;
+    for _ in 0..2 {
+        let (_, leases) = join_or_lease(&b.engine).await;
+        assert_eq!(leases.len(), 1);
+        pass(&b, 25).await;
+    }
+    let store = FaultyStore::new(b.store.clone());
+    let other = b.beside_on(store.clone()).await;
+    // It is put off until the worker is old enough.
+    let worker = join(&other).await;
+    b.advance(HOUR);
+    b.until_queued(id).await;
+    store.script_for(Call::Record, [Fault::Before]);
+    none(&other, worker).await;
+    assert_eq!(store.count(Call::Record, Fault::Before), 1, "its begin was not written");
+    pass(&b, 9).await;
+    report(&other, worker, &[], vec![]).await;
+    assert_eq!(b.state(id).await, State::Queued, "it went back");
+    let lease = one(&other, worker).await;
+    assert_eq!((lease.task.id, lease.alone), (id, true));
+}
+
 async fn bad_words_are_refused_one_by_one(on: On) {
     let b = bench(on).await;
     let worker = join(&b.engine).await;
@@ -573,6 +649,36 @@ async fn bad_words_are_refused_one_by_one(on: On) {
         ReportRequest { held: vec![(lease.task.id, lease.token); 10_001], ..Default::default() };
     let refused = b.engine.workers().report(worker, many).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
+async fn large_tasks_come_in_several_answers(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    for _ in 0..100 {
+        b.engine.submit_named("far", &json!("x".repeat(512 << 10))).await.unwrap();
+    }
+    let mut all = BTreeSet::new();
+    let mut answers = 0;
+    while all.len() < 100 {
+        let request = LeaseRequest { max: 1000, ..wish(Some(worker)) };
+        let leases = b.engine.workers().lease(request).await.unwrap().leases;
+        assert!(!leases.is_empty() && leases.len() <= 50, "{} in one answer", leases.len());
+        all.extend(leases.iter().map(|lease| lease.task.id));
+        answers += 1;
+    }
+    assert!(answers >= 2, "all in one answer");
+}
+
+async fn small_tasks_come_in_one_answer(on: On) {
+    let b = bench(on).await;
+    let worker = join(&b.engine).await;
+    for _ in 0..120 {
+        submit(&b).await;
+    }
+    let request = LeaseRequest { max: 110, ..wish(Some(worker)) };
+    let leases = b.engine.workers().lease(request.clone()).await.unwrap().leases;
+    assert_eq!(leases.len(), 110);
+    assert_eq!(b.engine.workers().lease(request).await.unwrap().leases.len(), 10);
 }
 
 async fn a_kind_is_served_while_its_worker_lives(on: On) {

@@ -107,6 +107,12 @@ impl Session {
         self.say.send(proto::SessionRequest { said }).await.expect("an open session");
     }
 
+    /// Says something that need not be heard.
+    pub(crate) async fn send(&self, said: Option<Say>) {
+        let message = proto::SessionRequest { said };
+        let _ = tokio::time::timeout(Duration::from_millis(20), self.say.send(message)).await;
+    }
+
     /// The next message. The end of the stream is a status too.
     pub(crate) async fn next(&mut self) -> Result<Told, Status> {
         let next = tokio::time::timeout(PATIENCE, self.told.message()).await;

@@ -38,7 +38,7 @@ async fn a_message_above_the_limit_is_refused_and_changes_nothing() {
     let told = client.report(said).await.unwrap().into_inner();
     assert_eq!(told.results, ["ok"]);
     let ended = place.get(&format!("/v1/tasks/{task}")).await.json.clone();
-    assert_eq!((&ended["state"], &ended["error"]["class"]), (&json!("failed"), &json!("output")));
+    assert_eq!((&ended["state"], &ended["failure"]["class"]), (&json!("failed"), &json!("output")));
 }
 
 /// Half a million of them are a message of a megabyte, and would be a hundred in

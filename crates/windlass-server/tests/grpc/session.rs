@@ -194,14 +194,21 @@ async fn a_worker_that_does_not_read_is_cut_off() {
     let client = client(&place).await;
     // More than the windows, the buffers and the channel of a session hold.
     let payload = json!({"text": "x".repeat(200_000)});
-    let mut last = String::new();
+    let mut first = None;
     for _ in 0..TASKS {
-        last = place.submit(json!({"kind": "far", "payload": payload})).await;
+        let id = place.submit(json!({"kind": "far", "payload": payload})).await;
+        first.get_or_insert(id);
     }
     let mut session = Session::open(&client, hello(TASKS)).await;
-    place.until(&last, "running").await;
-    // tidy: allow-sleep because not to read for two leases is the fault
-    tokio::time::sleep(lease * 2).await;
+    place.until(&first.unwrap(), "running").await;
+    // It speaks, and what it is told about that fills the channel at last.
+    let began = Instant::now();
+    while began.elapsed() < lease * 3 {
+        let said = Some(Say::Say(proto::Say::default()));
+        session.send(said).await;
+        // tidy: allow-sleep because not to read for three leases is the fault
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let mut got = 0;
     let ended = loop {
         match session.next().await {

@@ -74,7 +74,7 @@ impl Workers {
         match answer {
             Ok(written) if written.repeated => {}
             Ok(written) => {
-                known.take(key.task, key.token);
+                known.take(key);
                 known.worker(id, |w: &mut Worker| {
                     w.consumed += 1;
                     w.failed += u64::from(written.state == State::Failed);
@@ -85,7 +85,7 @@ impl Workers {
             }
             Err(refused) if refused.kind() == ErrorKind::LeaseLost => {
                 tracing::warn!(task = %key.task, node = %id, "a late end of a worker was refused");
-                if known.take(key.task, key.token).is_some() {
+                if known.take(key).is_some() {
                     self.lost(given);
                 }
             }

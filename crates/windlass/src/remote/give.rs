@@ -19,7 +19,7 @@ use windlass_core::task::Task;
 impl Workers {
     /// From claims to leases. What nobody can undo fails here; one that may be the
     /// death of its worker is given alone, or goes back until it can be.
-    pub(super) async fn give(&self, id: NodeId, claimed: Vec<Claimed>) -> Result<Vec<Lease>> {
+    pub(super) async fn give(&self, id: NodeId, claimed: Vec<Claimed>) -> Vec<Lease> {
         let parts = &self.parts;
         let (mut leases, mut back) = (vec![], vec![]);
         let count = claimed.len();
@@ -36,26 +36,41 @@ impl Workers {
             } else if one.alone {
                 let may = self.may_run_alone(id, &one.task, company || !leases.is_empty());
                 match may {
-                    Ok(()) => {
-                        let begins = Write { begins: true, ..Write::new(key) };
-                        parts.store.record(vec![begins], parts.now()).await?;
-                        let alone = Alone { task: key.task, since: parts.clock.uptime() };
-                        parts.remote.known.worker(id, |w| w.alone = Some(alone));
-                        leases.push(self.lease_of(one));
-                    }
+                    Ok(()) if self.begins_alone(key).await => leases.push(self.lease_of(one)),
+                    // Not given: the worker does not name it, and it goes back.
+                    Ok(()) => {}
                     Err(outcome) => back.push((one.task, outcome)),
                 }
             } else {
                 leases.push(self.lease_of(one));
             }
         }
-        if !back.is_empty() {
-            self.put_back(id, back).await?;
+        if !back.is_empty()
+            && let Err(error) = self.put_back(id, back).await
+        {
+            // They go back with a later heartbeat; what is in hand is given.
+            tracing::warn!(%error, node = %id, "tasks that were not given are still held");
         }
         if !leases.is_empty() {
             parts.feed.changed();
         }
-        Ok(leases)
+        leases
+    }
+
+    /// Whether the store knows now that this one may be the death of its worker.
+    async fn begins_alone(&self, key: LeaseKey) -> bool {
+        let parts = &self.parts;
+        let begins = Write { begins: true, ..Write::new(key) };
+        let answers = parts.store.record(vec![begins], parts.now()).await;
+        if let Err(error) =
+            answers.and_then(|answers| answers.into_iter().collect::<Result<Vec<_>>>())
+        {
+            tracing::warn!(%error, task = %key.task, "a suspect is not given");
+            return false;
+        }
+        let alone = Alone { task: key.task, since: parts.clock.uptime() };
+        parts.remote.known.worker(key.node, |w| w.alone = Some(alone));
+        true
     }
 
     /// A young worker that dies did not die of this one, so it is not tried there;

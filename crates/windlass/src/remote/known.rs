@@ -14,7 +14,7 @@ use std::time::Duration;
 use windlass_core::clock::Timestamp;
 use windlass_core::hash::IdMap;
 use windlass_core::id::{NodeId, TaskId};
-use windlass_core::lease::{Requests, Token};
+use windlass_core::lease::{LeaseKey, Requests, Token};
 use windlass_core::retry::Exponential;
 use windlass_core::state::State;
 use windlass_core::store::NodeInfo;
@@ -72,7 +72,9 @@ impl Worker {
 /// A lease that was given, and what its end needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
-    pub(crate) token: Token,
+    /// Who has it.
+    node: Option<NodeId>,
+    token: Token,
     pub(crate) kind: Kind,
     pub(crate) queue: QueueName,
     pub(crate) state: State,
@@ -98,6 +100,7 @@ impl Given {
         let standing = &task.standing;
         let rolls_back = standing.state == State::RollingBack;
         Given {
+            node: standing.node,
             token: standing.token,
             kind: task.kind.clone(),
             queue: task.queue.clone(),
@@ -114,6 +117,10 @@ impl Given {
             pending: None,
             sent: None,
         }
+    }
+
+    fn is(&self, key: &LeaseKey) -> bool {
+        self.token == key.token && self.node == Some(key.node)
     }
 
     /// Takes progress that may be written now; otherwise it waits here.
@@ -179,20 +186,14 @@ impl Known {
         all.insert(id, given);
     }
 
-    /// Reads or changes a lease that was given with this token.
-    pub(crate) fn given<T>(
-        &self,
-        id: TaskId,
-        token: Token,
-        look: impl FnOnce(&mut Given) -> T,
-    ) -> Option<T> {
-        let mut all = self.given.lock();
-        all.get_mut(&id).filter(|given| given.token == token).map(look)
+    /// Reads or changes a lease that was given to this node with this token.
+    pub(crate) fn given<T>(&self, key: LeaseKey, look: impl FnOnce(&mut Given) -> T) -> Option<T> {
+        self.given.lock().get_mut(&key.task).filter(|given| given.is(&key)).map(look)
     }
 
-    pub(crate) fn take(&self, id: TaskId, token: Token) -> Option<Given> {
+    pub(crate) fn take(&self, key: LeaseKey) -> Option<Given> {
         let mut all = self.given.lock();
-        all.get(&id).filter(|given| given.token == token)?;
-        all.remove(&id)
+        all.get(&key.task).filter(|given| given.is(&key))?;
+        all.remove(&key.task)
     }
 }

@@ -24,6 +24,11 @@ use windlass_core::task::{NAME_MAX, QueueName};
 /// How often a worker looks for what dead nodes left.
 const ORPHANS_EVERY: Duration = Duration::from_secs(1);
 
+/// Tasks that are claimed at a time for one answer, and the payloads and recorded
+/// outputs after which it is not filled further: at most a piece goes beyond.
+const PIECE: usize = 50;
+const BYTES_MAX: usize = 8 << 20;
+
 impl Workers {
     /// Gives up to `max` tasks, or waits for some. `LeaseLost`: the id's lease has
     /// ended; ask again without an id.
@@ -59,7 +64,7 @@ impl Workers {
             match self.take(id, interest, request.max, call).await? {
                 Some(leases) if !leases.is_empty() => {
                     drop(ticket);
-                    if leases.len() == request.max {
+                    if leases.len() >= request.max.min(PIECE) {
                         parts.remote.hub.more_for(interest);
                     }
                     return Ok(leases);
@@ -207,23 +212,49 @@ impl Workers {
         if let Some(suspect) = suspect {
             let claimed = self.claim(id, Wanted::Ids(vec![suspect]), interest, 1).await?;
             if !claimed.is_empty() {
-                return self.give(id, claimed).await.map(Some);
+                return Ok(Some(self.give(id, claimed).await));
             }
         }
         let mut claimed = vec![];
         if orphans {
-            claimed = self.claim(id, Wanted::Expired, interest, max).await?;
+            claimed = self.claim(id, Wanted::Expired, interest, max.min(PIECE)).await?;
             for Claimed { task, .. } in &claimed {
                 parts.meters.pair(&task.kind, &task.queue).taken_over();
             }
         }
-        let left = max - claimed.len();
-        if left > 0 {
-            let ready = self.claim(id, Wanted::Ready, interest, left).await?;
-            ready.iter().for_each(|c| count_wait(parts, &c.task));
+        self.fill(id, interest, max, &mut claimed).await?;
+        Ok(Some(self.give(id, claimed).await))
+    }
+
+    /// Claims what is ready, piece by piece, until there is enough. What was claimed
+    /// before a claim failed is given all the same.
+    async fn fill(
+        &self,
+        id: NodeId,
+        interest: &Interest,
+        max: usize,
+        claimed: &mut Vec<Claimed>,
+    ) -> Result<()> {
+        let mut bytes: usize = claimed.iter().map(size).sum();
+        while claimed.len() < max && bytes < BYTES_MAX {
+            let piece = (max - claimed.len()).min(PIECE);
+            let ready = match self.claim(id, Wanted::Ready, interest, piece).await {
+                Ok(ready) => ready,
+                Err(error) if claimed.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, node = %id, "a claim failed; what came before is given");
+                    return Ok(());
+                }
+            };
+            let last = ready.len() < piece;
+            bytes += ready.iter().map(size).sum::<usize>();
+            ready.iter().for_each(|c| count_wait(&self.parts, &c.task));
             claimed.extend(ready);
+            if last {
+                return Ok(());
+            }
         }
-        self.give(id, claimed).await.map(Some)
+        Ok(())
     }
 
     async fn claim(
@@ -259,6 +290,13 @@ impl Workers {
         }
         claimed
     }
+}
+
+/// What a task takes in an answer, mostly.
+fn size(claimed: &Claimed) -> usize {
+    let entries = claimed.checkpoint.iter().flat_map(|c| &c.entries);
+    let outputs = entries.filter_map(|e| e.record.output.as_ref());
+    claimed.task.payload.as_str().len() + outputs.map(|o| o.as_str().len()).sum::<usize>()
 }
 
 fn interest(parts: &Parts, request: &LeaseRequest) -> Interest {

@@ -77,7 +77,7 @@ impl Workers {
         }
         let running = held.into_iter().filter(|(task, _)| !finished.contains(task));
         let running: Vec<_> = running.collect();
-        let mut requests = self.requests(&renewed, &running, &lost);
+        let mut requests = self.requests(id, &renewed, &running, &lost);
         self.end_overdue(id, &running, &lost, &mut entries, &mut requests).await;
 
         let answers = self.write(id, entries).await?;
@@ -173,7 +173,7 @@ impl Workers {
         let now = self.parts.clock.uptime();
         let known = &self.parts.remote.known;
         let copy = progress.clone();
-        let due = known.given(key.task, key.token, |given| given.progressed(copy, now));
+        let due = known.given(key, |given| given.progressed(copy, now));
         // A lease that another process gave: nobody here knows when the last was written.
         match due.unwrap_or(Some(progress)) {
             Some(progress) => {
@@ -223,7 +223,7 @@ impl Workers {
     /// ended is read too: the store knows whether this very report ended it.
     async fn load(&self, key: LeaseKey) -> Result<Given> {
         let known = &self.parts.remote.known;
-        if let Some(given) = known.given(key.task, key.token, |given| given.clone()) {
+        if let Some(given) = known.given(key, |given| given.clone()) {
             return Ok(given);
         }
         let task = self.parts.store.task(key.task).await?.ok_or_else(|| not_held(&key))?;
@@ -255,6 +255,7 @@ impl Workers {
     /// What the worker should do about what it holds.
     fn requests(
         &self,
+        id: NodeId,
         renewed: &Option<Renewed>,
         running: &[(TaskId, Token)],
         lost: &HashSet<TaskId>,
@@ -266,14 +267,16 @@ impl Workers {
         for (task, requests) in &renewed.requests {
             let Some(token) = held.get(task) else { continue };
             asked.push(Asked { task: *task, what: wish(*requests) });
-            self.parts.remote.known.given(*task, *token, |given| {
+            let key = LeaseKey { task: *task, node: id, token: *token };
+            self.parts.remote.known.given(key, |given| {
                 let since = given.asked.map_or(now, |(_, since)| since);
                 given.asked = Some((*requests, since));
             });
         }
         for (task, token) in running.iter().filter(|(task, _)| lost.contains(task)) {
             asked.push(Asked { task: *task, what: Wish::Lost });
-            if let Some(given) = self.parts.remote.known.take(*task, *token) {
+            let key = LeaseKey { task: *task, node: id, token: *token };
+            if let Some(given) = self.parts.remote.known.take(key) {
                 self.lost(&given);
             }
         }
@@ -295,7 +298,7 @@ impl Workers {
         let (mut ended, mut reads) = (0, 0);
         for (task, token) in running.iter().filter(|(task, _)| !lost.contains(task)) {
             let key = LeaseKey { task: *task, node: id, token: *token };
-            if known.given(*task, *token, |_| ()).is_none() {
+            if known.given(key, |_| ()).is_none() {
                 reads += 1;
                 // What cannot be read now is looked at with the next report.
                 if reads > READS_MAX || self.load(key).await.is_err() {
@@ -307,7 +310,7 @@ impl Workers {
                 let late = self.overdue(given).map(|outcome| (outcome, given.clone()));
                 (given.due_progress(now), late)
             };
-            let Some((due, late)) = known.given(*task, *token, look) else { continue };
+            let Some((due, late)) = known.given(key, look) else { continue };
             if let Some(progress) = due {
                 entries.push(plain(Write { progress: Some(progress), ..Write::new(key) }));
             }

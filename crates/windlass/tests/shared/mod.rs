@@ -189,6 +189,12 @@ impl Bench {
         builder(&self.store, &self.clock).start().await.expect("an engine")
     }
 
+    /// The same behind a store with faults.
+    #[allow(dead_code)] // not every program has faults
+    pub(crate) async fn beside_on(&self, store: Arc<dyn Store>) -> Engine {
+        builder(&store, &self.clock).start().await.expect("an engine")
+    }
+
     pub(crate) async fn submit(&self) -> Handle<Value> {
         self.engine.submit(Job { n: 0 }).await.expect("submitted")
     }

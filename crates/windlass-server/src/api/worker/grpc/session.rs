@@ -13,7 +13,7 @@ use crate::access::Caller;
 use crate::api::App;
 use crate::api::problem::{Problem, ProblemCode};
 use axum::http::StatusCode;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,8 @@ use tracing::Instrument as _;
 use windlass::core::clock::format_duration;
 use windlass::core::lease::Token;
 use windlass::remote::{
-    Asked, LEASES_MAX, LeaseAnswer, LeaseRequest, ReportRequest, Said as Reported, WAIT_MAX, Wish,
+    Asked, LEASES_MAX, Lease, LeaseAnswer, LeaseRequest, ReportRequest, Said as Reported, WAIT_MAX,
+    Wish,
 };
 use windlass::{Error, NodeId, TaskId, Workers};
 
@@ -95,7 +96,7 @@ async fn serve(
     look.tick().await;
     let mut leasing = None;
     loop {
-        if leasing.is_none() && session.granted > 0 {
+        if leasing.is_none() && session.granted > 0 && session.waiting.is_empty() {
             leasing = Some(session.more_leases());
         }
         tokio::select! {
@@ -110,7 +111,7 @@ async fn serve(
                 }
                 Some(_) => return Err(Problem::field("/say", "after the hello, say").into()),
             },
-            given = leases(&mut leasing) => session.give(given.map_err(refused)?).await?,
+            given = leases(&mut leasing) => session.take(given.map_err(refused)?),
             asked = asks.next() => {
                 if asked.is_none_or(|task| session.holds(task)) {
                     session.look().await?;
@@ -120,8 +121,17 @@ async fn serve(
                 admitted(&app, &caller).await?;
                 session.look().await?;
             }
+            // One in each turn, when there is room: a worker that reads slowly is
+            // still heard and renewed.
+            () = room(&session.out), if !session.waiting.is_empty() => session.push().await?,
         }
     }
+}
+
+/// Leases fill half of the channel: results and requests find room beside them.
+async fn room(out: &Out) {
+    // A channel that is closed is noticed in the next turn.
+    let _ = out.reserve_many(WAITING_MAX / 2).await;
 }
 
 /// A token may be revoked while its session is open.
@@ -173,6 +183,8 @@ struct Session {
     granted: usize,
     /// What the worker named last.
     held: Vec<(TaskId, Token)>,
+    /// Leases that are still to be pushed.
+    waiting: VecDeque<Lease>,
     /// What was pushed and may be on its way.
     pushed: Vec<(TaskId, Token, Instant)>,
     /// What it was asked to do.
@@ -216,6 +228,7 @@ impl Session {
             lease,
             heartbeat: lease / 3,
             held,
+            waiting: VecDeque::new(),
             pushed: vec![],
             told: HashMap::new(),
             spoke: Instant::now(),
@@ -223,7 +236,7 @@ impl Session {
         };
         session.welcome().await?;
         session.ask(requests).await?;
-        session.give(answer).await?;
+        session.take(answer);
         Ok(session)
     }
 
@@ -239,14 +252,16 @@ impl Session {
         Box::pin(async move { workers.lease(wish).await })
     }
 
-    async fn give(&mut self, given: LeaseAnswer) -> Result<(), End> {
-        for lease in given.leases {
-            self.granted = self.granted.saturating_sub(1);
-            self.pushed.push((lease.task.id, lease.token, Instant::now()));
-            let message = words::leased(shown(&self.app, lease)?)?;
-            self.tell(Tell::Lease(message)).await?;
-        }
-        Ok(())
+    fn take(&mut self, given: LeaseAnswer) {
+        self.granted = self.granted.saturating_sub(given.leases.len());
+        self.waiting.extend(given.leases);
+    }
+
+    async fn push(&mut self) -> Result<(), End> {
+        let Some(lease) = self.waiting.pop_front() else { return Ok(()) };
+        self.pushed.push((lease.task.id, lease.token, Instant::now()));
+        let message = words::leased(shown(&self.app, lease)?)?;
+        self.tell(Tell::Lease(message)).await
     }
 
     async fn hear(&mut self, say: proto::Say) -> Result<(), End> {
@@ -283,8 +298,9 @@ impl Session {
     }
 
     fn renewed(&self) -> Vec<(TaskId, Token)> {
+        let waiting = self.waiting.iter().map(|lease| (lease.task.id, lease.token));
         let pushed = self.pushed.iter().map(|(task, token, _)| (*task, *token));
-        self.held.iter().copied().chain(pushed).collect()
+        self.held.iter().copied().chain(pushed).chain(waiting).collect()
     }
 
     fn holds(&self, task: TaskId) -> bool {
