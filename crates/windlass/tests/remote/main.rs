@@ -5,15 +5,17 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
 
+mod answers;
+mod ends;
+#[path = "../shared/mod.rs"]
 mod shared;
 
 use serde_json::{Value, json};
 use shared::{Bench, HOUR, On, failure, on_both, secs};
-use std::collections::BTreeSet;
 use std::time::Duration;
 use windlass::core::checkpoint::StepOutcome;
 use windlass::core::lease::Token;
-use windlass::core::outcome::{Class, Reason};
+use windlass::core::outcome::Reason;
 use windlass::core::store::{AttemptEnd, NodeInfo, Stage};
 use windlass::remote::{
     Finish, Lease, LeaseRequest, Report, ReportAnswer, ReportRequest, Said, Step, Trouble, Wish,
@@ -22,7 +24,6 @@ use windlass::{
     Engine, ErrorKind, Json, Kind, KindOptions, NodeChange, NodeId, Progress, QueueName, State,
     TaskId,
 };
-use windlass_conformance::faults::{Call, Fault, FaultyStore};
 
 const DAYS: Duration = Duration::from_secs(1000 * 3600);
 
@@ -38,20 +39,12 @@ on_both!(
     what_people_ask_reaches_the_worker,
     a_cancel_that_is_not_obeyed_is_done_for_it,
     an_attempt_that_takes_too_long_is_ended_for_it,
-    the_same_end_again_is_no_news,
-    the_same_end_without_an_output_is_no_news,
-    an_output_that_cannot_be_kept_ends_the_task,
-    what_the_steps_gave_is_kept_however_large,
     progress_is_written_twice_a_second_and_never_lost,
     nobody_speaks_for_the_task_of_another,
     a_leaving_worker_leaves_nothing,
     a_suspect_runs_alone_and_is_poisoned_at_last,
     bad_words_are_refused_one_by_one,
     a_kind_is_served_while_its_worker_lives,
-    large_tasks_come_in_several_answers,
-    small_tasks_come_in_one_answer,
-    what_was_claimed_before_a_claim_failed_is_given,
-    a_suspect_whose_begin_is_not_written_is_left_out,
     attempts_are_counted_on_the_row,
 );
 
@@ -391,79 +384,6 @@ async fn an_attempt_that_takes_too_long_is_ended_for_it(on: On) {
     }
 }
 
-async fn the_same_end_again_is_no_news(on: On) {
-    let b = bench(on).await;
-    let worker = join(&b.engine).await;
-    let id = submit(&b).await;
-    let lease = one(&b.engine, worker).await;
-    let reports = || vec![step(&lease, "a", 1), done(&lease, Some(json!({"x": 1})))];
-    for _ in 0..3 {
-        b.advance(secs(1));
-        assert_eq!(words(&report(&b.engine, worker, &[&lease], reports()).await)[1], "ok");
-    }
-    assert_eq!(b.told(id).await, ["submitted", "started", "step_completed", "completed"]);
-    b.advance(secs(1));
-    report(&b.engine, worker, &[], vec![]).await;
-    assert_eq!(node(&b, worker).await.unwrap().consumed, 1);
-}
-
-async fn the_same_end_without_an_output_is_no_news(on: On) {
-    let b = bench(on).await;
-    let (worker, stranger) = (join(&b.engine).await, join(&b.engine).await);
-    for steps in [vec!["a", "b"], vec![]] {
-        let id = submit(&b).await;
-        let lease = one(&b.engine, worker).await;
-        let said = (1..).zip(&steps).map(|(version, name)| step(&lease, name, version)).collect();
-        report(&b.engine, worker, &[&lease], said).await;
-        for _ in 0..3 {
-            b.advance(secs(1));
-            let answer = report(&b.engine, worker, &[&lease], vec![done(&lease, None)]).await;
-            assert_eq!(words(&answer), ["ok"], "{steps:?}");
-        }
-        let foreign = report(&b.engine, stranger, &[], vec![done(&lease, None)]).await;
-        assert_eq!(words(&foreign), ["lease-lost"]);
-        assert_eq!(b.told(id).await.iter().filter(|told| **told == "completed").count(), 1);
-    }
-}
-
-async fn an_output_that_cannot_be_kept_ends_the_task(on: On) {
-    let b = bench(on).await;
-    let worker = join(&b.engine).await;
-    for output in [json!({"children": []}), json!({"_x": 1}), json!("x".repeat(2 << 20))] {
-        let id = submit(&b).await;
-        let lease = one(&b.engine, worker).await;
-        for _ in 0..2 {
-            b.advance(secs(1));
-            let said = vec![done(&lease, Some(output.clone()))];
-            assert_eq!(words(&report(&b.engine, worker, &[&lease], said).await), ["ok"]);
-        }
-        let task = b.task(id).await;
-        assert_eq!((task.state(), failure(&task).error.class), (State::Failed, Class::Output));
-        assert!(failure(&task).error.message.contains("finish.output"), "{task:?}");
-    }
-}
-
-async fn what_the_steps_gave_is_kept_however_large(on: On) {
-    let b = bench(on).await;
-    let worker = join(&b.engine).await;
-    let id = submit(&b).await;
-    let lease = one(&b.engine, worker).await;
-    let mut said = vec![];
-    for (version, name) in (1..).zip(["a", "b", "c"]) {
-        let mut report = step(&lease, name, version);
-        if let Said::Step(step) = &mut report.said {
-            step.output = Some(Json::of(&json!({name: "x".repeat(400 << 10)})).unwrap());
-        }
-        said.push(report);
-    }
-    said.push(done(&lease, None));
-    let answer = report(&b.engine, worker, &[&lease], said).await;
-    assert_eq!(words(&answer), ["ok", "ok", "ok", "ok"]);
-    let task = b.task(id).await;
-    assert_eq!(task.state(), State::Completed);
-    assert!(task.standing.result.unwrap().as_str().len() > 1 << 20);
-}
-
 async fn progress_is_written_twice_a_second_and_never_lost(on: On) {
     let b = bench(on).await;
     let worker = join(&b.engine).await;
@@ -569,49 +489,6 @@ async fn a_suspect_runs_alone_and_is_poisoned_at_last(on: On) {
     assert_eq!(node(&b, last).await.unwrap().stage, Stage::Serving);
 }
 
-async fn what_was_claimed_before_a_claim_failed_is_given(on: On) {
-    let b = bench(on).await;
-    let dead = join(&b.engine).await;
-    let id = submit(&b).await;
-    one(&b.engine, dead).await;
-    pass(&b, 25).await;
-    let store = FaultyStore::new(b.store.clone());
-    let other = b.beside_on(store.clone()).await;
-    // What the dead left, then what is ready.
-    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
-    let (_, leases) = join_or_lease(&other).await;
-    assert_eq!(store.count(Call::Claim, Fault::Before), 1, "the second claim failed");
-    assert_eq!(leases.iter().map(|lease| lease.task.id).collect::<Vec<_>>(), [id]);
-    // With nothing in hand the failure is told.
-    store.script_for(Call::Claim, [Fault::Pass, Fault::Before]);
-    let refused = other.workers().lease(wish(None)).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable);
-}
-
-async fn a_suspect_whose_begin_is_not_written_is_left_out(on: On) {
-    let b = bench(on).await;
-    let id = submit(&b).await;
-    for _ in 0..2 {
-        let (_, leases) = join_or_lease(&b.engine).await;
-        assert_eq!(leases.len(), 1);
-        pass(&b, 25).await;
-    }
-    let store = FaultyStore::new(b.store.clone());
-    let other = b.beside_on(store.clone()).await;
-    // It is put off until the worker is old enough.
-    let worker = join(&other).await;
-    b.advance(HOUR);
-    b.until_queued(id).await;
-    store.script_for(Call::Record, [Fault::Before]);
-    none(&other, worker).await;
-    assert_eq!(store.count(Call::Record, Fault::Before), 1, "its begin was not written");
-    pass(&b, 9).await;
-    report(&other, worker, &[], vec![]).await;
-    assert_eq!(b.state(id).await, State::Queued, "it went back");
-    let lease = one(&other, worker).await;
-    assert_eq!((lease.task.id, lease.alone), (id, true));
-}
-
 async fn bad_words_are_refused_one_by_one(on: On) {
     let b = bench(on).await;
     let worker = join(&b.engine).await;
@@ -649,36 +526,6 @@ async fn bad_words_are_refused_one_by_one(on: On) {
         ReportRequest { held: vec![(lease.task.id, lease.token); 10_001], ..Default::default() };
     let refused = b.engine.workers().report(worker, many).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
-}
-
-async fn large_tasks_come_in_several_answers(on: On) {
-    let b = bench(on).await;
-    let worker = join(&b.engine).await;
-    for _ in 0..100 {
-        b.engine.submit_named("far", &json!("x".repeat(512 << 10))).await.unwrap();
-    }
-    let mut all = BTreeSet::new();
-    let mut answers = 0;
-    while all.len() < 100 {
-        let request = LeaseRequest { max: 1000, ..wish(Some(worker)) };
-        let leases = b.engine.workers().lease(request).await.unwrap().leases;
-        assert!(!leases.is_empty() && leases.len() <= 50, "{} in one answer", leases.len());
-        all.extend(leases.iter().map(|lease| lease.task.id));
-        answers += 1;
-    }
-    assert!(answers >= 2, "all in one answer");
-}
-
-async fn small_tasks_come_in_one_answer(on: On) {
-    let b = bench(on).await;
-    let worker = join(&b.engine).await;
-    for _ in 0..120 {
-        submit(&b).await;
-    }
-    let request = LeaseRequest { max: 110, ..wish(Some(worker)) };
-    let leases = b.engine.workers().lease(request.clone()).await.unwrap().leases;
-    assert_eq!(leases.len(), 110);
-    assert_eq!(b.engine.workers().lease(request).await.unwrap().leases.len(), 10);
 }
 
 async fn a_kind_is_served_while_its_worker_lives(on: On) {
