@@ -87,8 +87,8 @@ struct LeaseView {
     token: u64,
     #[schema(value_type = serde_json::Value)]
     payload: Text,
-    /// What it resumes from; null when it has recorded nothing.
-    checkpoint: Option<CheckpointView>,
+    /// What it resumes from; version 0: it has recorded nothing.
+    checkpoint: CheckpointView,
     timeouts: Times,
     /// Nothing may run beside it: it may have killed its workers before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -421,7 +421,8 @@ fn shown(app: &App, lease: Lease) -> Answer<LeaseView> {
         task: about,
         token: token.0,
         payload: task.payload,
-        checkpoint: checkpoint.as_ref().map(view::checkpoint).transpose()?,
+        // One that has recorded nothing has version 0, so that nobody needs to ask.
+        checkpoint: view::checkpoint(&checkpoint.unwrap_or_default())?,
         timeouts: Times {
             step: format_duration(step_timeout),
             task: format_duration(task_timeout),

@@ -161,7 +161,7 @@ pub(super) fn leased(view: LeaseView) -> Answer<proto::Lease> {
         task: Some(task),
         token,
         payload: payload.as_str().to_owned(),
-        checkpoint: checkpoint.map(resumed).transpose()?,
+        checkpoint: Some(checkpoint).filter(|c| c.version > 0).map(resumed).transpose()?,
         timeouts: Some(proto::Timeouts { step: timeouts.step, task: timeouts.task }),
         alone,
     })
