@@ -184,23 +184,34 @@ async fn a_lost_claim_answer_burns_nothing(ground: Ground) {
     let faulty = FaultyStore::new(ground.store.clone());
     let engine = ground.before(faulty.clone()).start().await.expect("an engine");
     engine.submit(job("warm")).await.expect("written").result().await.expect("a name");
-    settle().await;
-    engine.pause_node().await.expect("a pause");
-    let jobs = (0..3).map(|i| engine.submit(job(format!("{i}"))));
-    let handles = engine.submit_all(jobs).await.expect("written");
-    settle().await;
-    faulty.script_for(Call::Claim, [Fault::After]);
-    engine.resume_node().await.expect("a resume");
-    for handle in &handles {
-        handle.result().await.expect("a name");
-        let task = ground.task(handle).await;
-        assert_eq!((task.standing.retries, task.standing.crashes), (0, 0));
-        let told = attempts(&ground, handle.id()).await;
-        assert_eq!(told[0].ended.map(|e| e.0), Some(AttemptEnd::GivenBack), "{told:?}");
-        assert_eq!(told.len(), 2);
+    // A busy machine may lose the answer of a look that found nothing, which proves
+    // nothing: then once more.
+    for round in 1..=20 {
+        settle().await;
+        engine.pause_node().await.expect("a pause");
+        let jobs = (0..3).map(|i| engine.submit(job(format!("{round}-{i}"))));
+        let handles = engine.submit_all(jobs).await.expect("written");
+        settle().await;
+        faulty.script_for(Call::Claim, [Fault::After]);
+        engine.resume_node().await.expect("a resume");
+        let mut given_back = 0;
+        for handle in &handles {
+            handle.result().await.expect("a name");
+            let task = ground.task(handle).await;
+            assert_eq!((task.standing.retries, task.standing.crashes), (0, 0));
+            let told = attempts(&ground, handle.id()).await;
+            let first = told[0].ended.map(|e| e.0) == Some(AttemptEnd::GivenBack);
+            assert_eq!(told.len(), 1 + usize::from(first), "{told:?}");
+            given_back += usize::from(first);
+        }
+        assert_eq!(faulty.count(Call::Claim, Fault::After), round);
+        assert_eq!(ground.floor.log().finished.len() as u64, 1 + 3 * round);
+        if given_back > 0 {
+            assert_eq!(given_back, 3, "one claim had all of them");
+            return;
+        }
     }
-    assert_eq!(faulty.count(Call::Claim, Fault::After), 1);
-    assert_eq!(ground.floor.log().finished.len(), 4);
+    panic!("no answer with tasks was lost");
 }
 
 async fn a_lost_heartbeat_answer_is_harmless(ground: Ground) {
