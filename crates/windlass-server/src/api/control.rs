@@ -5,7 +5,7 @@
 use super::App;
 use super::input::{Object, parse, parse_or_default, task_id};
 use super::problem::{Answer, ProblemBody};
-use super::submit::small_body;
+use super::submit::{not_null, small_body};
 use super::tasks::find;
 use super::view::{self, TaskView};
 use crate::access::Caller;
@@ -77,7 +77,7 @@ pub(super) struct Requeue {
     from_step: Option<String>,
     /// Instead of the old payload.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = not_null)]
     payload: Option<Box<RawValue>>,
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn requeue(
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskEdit {
     /// Instead of the old payload; any JSON but null.
-    #[schema(value_type = serde_json::Value)]
+    #[schema(schema_with = not_null)]
     payload: Box<RawValue>,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Submission<'a> {
     kind: String,
     /// Any JSON but null; absent means {}.
     #[serde(borrow, default, deserialize_with = "present")]
-    #[schema(value_type = Option<NotNull>)]
+    #[schema(schema_with = not_null)]
     payload: Option<&'a RawValue>,
     #[schema(max_length = 200, pattern = "^[A-Za-z0-9._:/-]+$")]
     queue: Option<String>,
@@ -143,11 +143,13 @@ struct TimeoutsIn {
     task: Option<String>,
 }
 
-/// Any JSON value but null.
-#[derive(ToSchema)]
-#[schema(value_type = Object)]
-#[allow(dead_code)] // Only its schema is used.
-struct NotNull(serde_json::Value);
+/// The schema of a payload: any JSON value but null.
+pub(super) fn not_null() -> utoipa::openapi::schema::Object {
+    use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+    let any = [Type::Object, Type::Array, Type::String, Type::Number, Type::Boolean];
+    let about = "Any JSON value but null.";
+    ObjectBuilder::new().schema_type(SchemaType::from_iter(any)).description(Some(about)).build()
+}
 
 /// `null` is told apart from nothing, so that it can be refused.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
